@@ -1,0 +1,7 @@
+//! The running relay: its actors, their pure cores, and the storage behind them.
+//!
+//! `docs/architecture.md` follows one request through all of this.
+
+pub mod clock;
+pub mod relay;
+pub mod store;

@@ -1,0 +1,143 @@
+//! Durable state: devices, their stored status, compatibility rules.
+//!
+//! [`Store`] is the whole contract. A backend is right when it passes the contract suite in `store/contract.rs`, which runs
+//! against each of them. The persistence actor batches what the routers ask for; HTTP handlers call the store directly.
+
+use crate::clock::EpochMs;
+use async_trait::async_trait;
+use relay_protocol::{
+    device::{DeviceFacts, Presence, Role},
+    id::{DeviceId, RelayInstanceId, UserId},
+};
+use std::fmt;
+
+/// Why a store call failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreError {
+    /// The storage cannot answer now; the caller may retry. The text is for logs, never for clients.
+    Unavailable(String),
+    /// The device id belongs to another account.
+    OtherAccount,
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::Unavailable(cause) => write!(f, "storage cannot answer: {cause}"),
+            StoreError::OtherAccount => f.write_str("the device belongs to another account"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+/// A device row as its account sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Key, owner, role and eligibility.
+    pub facts: DeviceFacts,
+    /// Name for people.
+    pub name: String,
+    /// Operating system, as the client says it.
+    pub platform: String,
+    /// Version of the client application, as the client says it.
+    pub app_version: String,
+    /// Stored presence: the last that was written, which after a crash may lag behind.
+    pub status: Presence,
+    /// When that presence began; none before the first.
+    pub status_at: Option<EpochMs>,
+    /// First registration.
+    pub created_at: EpochMs,
+    /// Last change over HTTP.
+    pub updated_at: EpochMs,
+}
+
+/// What `POST /api/devices` writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceWrite {
+    /// The row's key, chosen by the client or made for it.
+    pub id: DeviceId,
+    /// The account.
+    pub user: UserId,
+    /// Role; a device that registers again takes the new one.
+    pub role: Role,
+    /// Name for people.
+    pub name: String,
+    /// Operating system.
+    pub platform: String,
+    /// Version of the client application.
+    pub app_version: String,
+    /// Eligibility; `None` keeps what is stored, and is true for a new row.
+    pub relay_eligible: Option<bool>,
+}
+
+/// What `PATCH /api/devices/{id}` writes; `None` keeps what is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DevicePatch {
+    /// Name for people.
+    pub name: Option<String>,
+    /// Eligibility.
+    pub relay_eligible: Option<bool>,
+}
+
+/// A registered or updated device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upserted {
+    /// The row after the write.
+    pub device: Device,
+    /// True when there was no such row, or a forgotten one.
+    pub created: bool,
+}
+
+/// The latest presence of one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusWrite {
+    /// The device.
+    pub device: DeviceId,
+    /// Its presence.
+    pub status: Presence,
+    /// When it began.
+    pub at: EpochMs,
+}
+
+/// What the version gate needs of one row of `compatibility_rules`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MinimumProtocolRule {
+    /// `minimum_relay_protocol_version`, unparsed: a text that does not parse is the policy's fault and fails registrations.
+    pub minimum_relay_protocol_version: String,
+}
+
+/// The storage contract. Each call is atomic; none blocks the calling thread.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Registers a device or updates the account's own. A forgotten row of the same account comes back, counted as created.
+    /// Another account's row, forgotten or not, is `OtherAccount`.
+    async fn upsert_device(&self, write: DeviceWrite, now: EpochMs) -> Result<Upserted, StoreError>;
+
+    /// The account's devices that are not forgotten, oldest first (by creation, then id).
+    async fn devices_of(&self, user: UserId) -> Result<Vec<Device>, StoreError>;
+
+    /// Changes the account's own device. `None`: no such device of this account, or forgotten.
+    async fn patch_device(&self, user: UserId, id: DeviceId, patch: DevicePatch, now: EpochMs) -> Result<Option<Device>, StoreError>;
+
+    /// Forgets the account's own device. False: no such device of this account, or forgotten already.
+    async fn forget_device(&self, user: UserId, id: DeviceId, now: EpochMs) -> Result<bool, StoreError>;
+
+    /// The rows behind these ids, in one statement, in any order; unknown and forgotten ones are left out. Duplicates in `ids`
+    /// do no harm.
+    async fn look_up(&self, ids: &[DeviceId]) -> Result<Vec<DeviceFacts>, StoreError>;
+
+    /// Writes the latest presence of many devices in one transaction, marking the rows as written by this process. Ids without
+    /// a row are passed over.
+    async fn write_statuses(&self, writes: &[StatusWrite], instance: RelayInstanceId) -> Result<(), StoreError>;
+
+    /// Marks as disconnected every device that is stored online or reconnecting by another process, and says how many. A
+    /// starting process calls it once, one reconnect wait after its start.
+    async fn disconnect_stale(&self, instance: RelayInstanceId, at: EpochMs) -> Result<u64, StoreError>;
+
+    /// The rules that set a minimum relay protocol version.
+    async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError>;
+
+    /// A cheap round trip, for readiness.
+    async fn ping(&self) -> Result<(), StoreError>;
+}

@@ -1,0 +1,1 @@
+//! The other parties of the relay.

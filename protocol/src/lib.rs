@@ -1,0 +1,10 @@
+//! What is said on the wire and what the rules are: frames, ids, limits, refusals, close codes and the contract manifest.
+//!
+//! Both sides use this crate: the relay (`relay-actors`) and the other parties (`relay-endpoints`). It does no I/O, has no
+//! clock and starts nothing; everything in it is a value or a pure function.
+
+pub mod close;
+pub mod device;
+pub mod id;
+pub mod limits;
+pub mod version;

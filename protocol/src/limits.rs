@@ -1,0 +1,55 @@
+//! Every number of the device lane: unit, default, and the rule that it comes from (device-lane page or seed).
+//!
+//! Configuration keys take these as defaults. Clients may rely on the ones that the wire shows.
+
+use std::time::Duration;
+
+/// Largest message that a client may send, fragments summed. Seed: 32 MiB, every frame.
+pub const MESSAGE_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// What the relay may add to a message that it forwards; receivers accept the sum. Device-lane section 3.
+pub const ENVELOPE_BYTES_MAX: usize = 4 * 1024;
+/// Largest message before a successful registration. Device-lane section 3.
+pub const UNREGISTERED_MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// Most fragments of one message. Device-lane section 3.
+pub const FRAGMENTS_MAX: u32 = 4_096;
+/// An unfinished message must grow at least this often. Device-lane section 3.
+pub const MESSAGE_GROWTH_INTERVAL_MAX: Duration = Duration::from_secs(30);
+/// An unfinished message must be whole within this time. Device-lane section 3.
+pub const MESSAGE_DURATION_MAX: Duration = Duration::from_secs(600);
+/// After a framing violation the input is read and discarded for this long, so that the close frame is not lost.
+pub const CLOSE_LINGER: Duration = Duration::from_secs(1);
+
+/// Longest RPC id, in bytes of decoded UTF-8. Device-lane section 4.
+pub const RPC_ID_BYTES_MAX: usize = 128;
+/// Longest path of pending RPC: one desktop. Seed.
+pub const PENDING_PER_DESKTOP_MAX: usize = 128;
+/// Open requests of one phone route. Seed.
+pub const PENDING_PER_CLIENT_MAX: usize = 64;
+/// Open requests of one account. Seed.
+pub const PENDING_PER_USER_MAX: usize = 512;
+/// A record's life where no other rule names one. Seed.
+pub const PENDING_DEFAULT: Duration = Duration::from_secs(90);
+/// A record's life for the two initial timeline loads. Seed.
+pub const PENDING_LOAD: Duration = Duration::from_secs(120);
+/// A record's life for an outbox submit. Seed.
+pub const PENDING_OUTBOX: Duration = Duration::from_secs(31 * 60);
+
+/// How long a desktop counts as reconnecting after its socket closed. Seed.
+pub const RECONNECT_GRACE: Duration = Duration::from_secs(90);
+/// A resume session's life from its last RPC. Seed.
+pub const RESUME_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+/// A socket must register within this time. Device-lane section 3.
+pub const REGISTER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Protocol ping interval. Seed.
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
+/// A socket without any inbound byte for this long is closed. Seed.
+pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(180);
+/// Outbound bytes of one connection. Operations page; room for one maximal frame is kept on top of what is queued.
+pub const OUTBOUND_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// A connection whose lane is full is retired when its transport took nothing for this long. Device-lane section 6.
+pub const SATURATED_AFTER: Duration = Duration::from_secs(1);
+/// How long compatibility rules are used before they are read again. Seed.
+pub const POLICY_CACHE: Duration = Duration::from_secs(60);
+
+const _: () = assert!(MESSAGE_BYTES_MAX + ENVELOPE_BYTES_MAX <= OUTBOUND_BYTES_MAX);
+const _: () = assert!(HEARTBEAT_INTERVAL.as_secs() * 2 < SILENCE_TIMEOUT.as_secs());

@@ -1,0 +1,1 @@
+//! The `relay` binary's library: configuration, HTTP routes, wiring, command line.

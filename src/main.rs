@@ -1,0 +1,3 @@
+//! The `relay` binary.
+
+fn main() {}
