@@ -5,3 +5,4 @@
 pub mod clock;
 pub mod relay;
 pub mod store;
+pub mod user_router;

@@ -4,7 +4,14 @@
 //! clock and starts nothing; everything in it is a value or a pure function.
 
 pub mod close;
+pub mod contract;
 pub mod device;
+pub mod envelope;
+pub mod error;
 pub mod id;
 pub mod limits;
+pub mod register;
+pub mod rpc;
+pub mod text;
+pub mod trace_context;
 pub mod version;

@@ -1,0 +1,205 @@
+//! What goes into the router's core, and what comes out. Nothing else passes between them.
+
+use crate::clock::EpochMs;
+use crate::store::StatusWrite;
+use relay_protocol::{
+    close::CloseReason,
+    device::{DeviceFacts, Role},
+    id::{ConnectionId, DeviceId, Route, SessionId},
+    register::Register,
+    rpc::{Call, RequestId, Response},
+    text::Text,
+    version::Version,
+};
+use std::{fmt, time::Instant};
+
+/// One websocket, registered or not. Never reused within a process, so that a late event of an old socket changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SocketId(pub u64);
+
+impl fmt::Display for SocketId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The two times of one step: the monotonic one decides, the wall time is only shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Decides every deadline.
+    pub monotonic: Instant,
+    /// For `at` and `expiresAt`.
+    pub wall: EpochMs,
+}
+
+/// Random values that a registration may need, made by the shell so that the core has no randomness of its own.
+#[derive(Clone)]
+pub struct Fresh {
+    /// The new connection generation.
+    pub connection: ConnectionId,
+    /// The id of a new session; unused on resume.
+    pub session: SessionId,
+    /// The token of a new session: 32 random bytes, base64url. A secret; unused on resume.
+    pub token: String,
+}
+
+impl fmt::Debug for Fresh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fresh").field("connection", &self.connection).field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+/// Storage could not answer; the registration may be tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unavailable;
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input {
+    /// A socket sent `register`, and none of its registrations is being decided.
+    Register {
+        /// The socket.
+        socket: SocketId,
+        /// `X-Client-Type`.
+        role: Role,
+        /// `X-Target-Desktop-Device-ID`.
+        header_target: Option<String>,
+        /// The frame.
+        register: Box<Register>,
+        /// Random values for it.
+        fresh: Fresh,
+    },
+    /// The answer to [`Effect::LookUp`].
+    LookedUp {
+        /// The socket that registers.
+        socket: SocketId,
+        /// The version that the compatibility rules demand.
+        required: Result<Version, Unavailable>,
+        /// The rows of the devices asked for; unknown and forgotten ones are missing.
+        devices: Result<Vec<DeviceFacts>, Unavailable>,
+    },
+    /// A registered phone sent a well-formed request.
+    Call {
+        /// Its socket.
+        socket: SocketId,
+        /// The request.
+        call: Call,
+    },
+    /// A registered desktop sent a response.
+    Response {
+        /// Its socket.
+        socket: SocketId,
+        /// The response.
+        response: Response,
+    },
+    /// The outbound lane did not take what [`Effect::Forward`] handed over.
+    NotForwarded {
+        /// The desktop's socket.
+        socket: SocketId,
+        /// The request.
+        id: RequestId,
+    },
+    /// The socket has ended, or will take and give nothing any more. May come more than once.
+    SocketClosed {
+        /// The socket.
+        socket: SocketId,
+    },
+    /// The sweep judged the socket: silent or saturated.
+    Retire {
+        /// The socket.
+        socket: SocketId,
+        /// `Silent` or `Saturated`.
+        reason: CloseReason,
+    },
+    /// A reconnect wait that [`Effect::ArmGrace`] asked for has passed.
+    GraceElapsed {
+        /// The desktop.
+        desktop: DeviceId,
+        /// The generation whose close started the wait.
+        generation: ConnectionId,
+    },
+    /// Close the device's sockets and end its sessions: forgotten, no longer eligible, logged out. For a phone on all its routes.
+    CloseDevice {
+        /// The device.
+        device: DeviceId,
+        /// `DeviceForgotten`, `NotEligible`, `LoggedOut` or `Revoked`.
+        reason: CloseReason,
+    },
+    /// The time that `next_timeout` named has come.
+    Timeout,
+}
+
+/// What the shell must do. Effects are run in order.
+#[derive(Debug)]
+pub enum Effect {
+    /// Ask the persistence actor for the policy and these rows; answer with [`Input::LookedUp`].
+    LookUp {
+        /// The socket that registers.
+        socket: SocketId,
+        /// At most two.
+        devices: Vec<DeviceId>,
+    },
+    /// The registration is decided and routing knows it: tell the socket, then send its answer.
+    Registered {
+        /// The socket.
+        socket: SocketId,
+        /// Its new generation.
+        connection: ConnectionId,
+        /// Its route.
+        route: Route,
+        /// The `registered` or `resumed` frame.
+        answer: Text,
+    },
+    /// The registration failed: tell the socket, which may try again, then send its answer.
+    NotRegistered {
+        /// The socket.
+        socket: SocketId,
+        /// The error frame.
+        answer: Text,
+    },
+    /// Put a frame on the socket's urgent lane: a reply, a refusal, presence.
+    Send {
+        /// The socket.
+        socket: SocketId,
+        /// The frame.
+        text: Text,
+    },
+    /// Put a request on the desktop's urgent lane. If it is not taken, answer with [`Input::NotForwarded`].
+    Forward {
+        /// The desktop's socket.
+        socket: SocketId,
+        /// The request.
+        id: RequestId,
+        /// The frame.
+        text: Text,
+    },
+    /// Close the socket with this reason. Its [`Input::SocketClosed`] will come and change nothing.
+    Close {
+        /// The socket.
+        socket: SocketId,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// Have the supervisor report [`Input::GraceElapsed`] after the reconnect wait.
+    ArmGrace {
+        /// The desktop.
+        desktop: DeviceId,
+        /// The generation that closed.
+        generation: ConnectionId,
+    },
+    /// Store a presence.
+    WriteStatus(StatusWrite),
+    /// Count something that was dropped.
+    Dropped(DropReason),
+}
+
+/// Why something was dropped without an answer. A closed set: each has a counter from the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DropReason {
+    /// A response that matches no pending record of that connection.
+    NoPendingRecord,
+    /// A response whose phone has no socket now.
+    PhoneGone,
+    /// A frame of a socket that is not registered any more: replaced or closed, with frames still in the mailbox.
+    StaleSocket,
+}

@@ -1,0 +1,199 @@
+//! The method contract: what `protocol/rpc-contract.v1.json` says, as the relay uses it.
+//!
+//! The manifest is compiled in and read once; the relay's method list is built from it, so the two cannot differ. A manifest that
+//! does not read, names a method twice, or lists a mutation that is no method, fails the first use, and every test.
+
+use serde::Deserialize;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::LazyLock,
+    time::Duration,
+};
+
+/// The manifest's text, as `relay contract` and other programs read it.
+pub const MANIFEST: &str = include_str!("../rpc-contract.v1.json");
+
+/// One method of the contract.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Method {
+    /// Full name, like `run.chatLoad`.
+    pub name: &'static str,
+    /// Whether it changes state: it then needs an `idempotencyKey`, and an API key the scope `write`.
+    pub mutation: bool,
+    /// Whether it takes one of the desktop's few heavy permits.
+    pub heavy: bool,
+    /// How long the relay keeps a pending record for it.
+    pub pending: PendingClass,
+}
+
+/// The lives of pending records; each has a configuration key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PendingClass {
+    /// Any method that the other two do not name.
+    Default,
+    /// The initial timeline loads.
+    Load,
+    /// The outbox submit.
+    Outbox,
+}
+
+/// The method with this full name.
+pub fn find(name: &str) -> Option<&'static Method> {
+    CONTRACT.methods.get(name)
+}
+
+/// Every method, in the manifest's order.
+pub fn methods() -> impl Iterator<Item = &'static Method> {
+    CONTRACT.order.iter().filter_map(|name| find(name))
+}
+
+/// How long a phone waits for an answer to this method.
+pub fn phone_deadline(name: &str) -> Duration {
+    let deadlines = &CONTRACT.manifest.deadlines_ms.phone;
+    Duration::from_millis(deadlines.by_method.get(name).copied().unwrap_or(deadlines.default))
+}
+
+/// The protocol version that this relay speaks, and the oldest that it takes when no rule demands more.
+pub fn protocol_versions() -> (&'static str, &'static str) {
+    (&CONTRACT.manifest.protocol.current, &CONTRACT.manifest.protocol.minimum)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Manifest {
+    protocol: Protocol,
+    methods: BTreeMap<String, Vec<String>>,
+    mutations_requiring_idempotency: Vec<String>,
+    heavy_group: Vec<String>,
+    deadlines_ms: Deadlines,
+}
+
+#[derive(Deserialize)]
+struct Protocol {
+    current: String,
+    minimum: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Deadlines {
+    phone: ByMethod,
+    relay_pending: ByMethod,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ByMethod {
+    default: u64,
+    by_method: BTreeMap<String, u64>,
+}
+
+struct Contract {
+    manifest: Manifest,
+    order: Vec<&'static str>,
+    methods: HashMap<&'static str, Method>,
+}
+
+static CONTRACT: LazyLock<Contract> = LazyLock::new(|| match Contract::read(MANIFEST) {
+    Ok(contract) => contract,
+    Err(fault) => panic!("rpc-contract.v1.json: {fault}"),
+});
+
+impl Contract {
+    fn read(text: &str) -> Result<Self, String> {
+        let manifest: Manifest = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let mut order = Vec::new();
+        let mut methods = HashMap::new();
+        for (namespace, names) in &manifest.methods {
+            for name in names {
+                if !name.strip_prefix(namespace.as_str()).is_some_and(|rest| rest.starts_with('.')) {
+                    return Err(format!("{name} stands under {namespace}"));
+                }
+                // Leaked once for the life of the process: names are compared and logged everywhere.
+                let name: &'static str = name.clone().leak();
+                let method = Method {
+                    name,
+                    mutation: manifest.mutations_requiring_idempotency.iter().any(|mutation| mutation == name),
+                    heavy: manifest.heavy_group.iter().any(|heavy| heavy == name),
+                    pending: pending_class(name),
+                };
+                if methods.insert(name, method).is_some() {
+                    return Err(format!("{name} is listed twice"));
+                }
+                order.push(name);
+            }
+        }
+        let named = manifest.mutations_requiring_idempotency.iter().chain(&manifest.heavy_group);
+        let timed = manifest.deadlines_ms.phone.by_method.keys().chain(manifest.deadlines_ms.relay_pending.by_method.keys());
+        match named.chain(timed).find(|name| !methods.contains_key(name.as_str())) {
+            Some(stranger) => Err(format!("{stranger} is no method")),
+            None => Ok(Contract { manifest, order, methods }),
+        }
+    }
+}
+
+fn pending_class(name: &str) -> PendingClass {
+    match name {
+        "run.chatLoad" | "run.chatLoadThread" => PendingClass::Load,
+        "run.chatOutboxSubmit" => PendingClass::Outbox,
+        _ => PendingClass::Default,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits;
+
+    #[test]
+    fn the_contract_has_74_methods_and_25_mutations() {
+        let count = |namespace: &str| CONTRACT.manifest.methods[namespace].len();
+        assert_eq!((count("system"), count("session"), count("run"), count("files")), (13, 15, 23, 23));
+        assert_eq!(methods().count(), 74);
+        assert_eq!(methods().filter(|method| method.mutation).count(), 25);
+        assert!(find("session.syncHistoryState").unwrap().mutation);
+        assert!(!find("system.ping").unwrap().mutation);
+        assert_eq!(find("system.Ping"), None);
+    }
+
+    #[test]
+    fn the_manifest_gives_the_lives_that_the_limits_give() {
+        let relay = &CONTRACT.manifest.deadlines_ms.relay_pending;
+        for method in methods() {
+            let manifest = Duration::from_millis(relay.by_method.get(method.name).copied().unwrap_or(relay.default));
+            let limit = match method.pending {
+                PendingClass::Default => limits::PENDING_DEFAULT,
+                PendingClass::Load => limits::PENDING_LOAD,
+                PendingClass::Outbox => limits::PENDING_OUTBOX,
+            };
+            assert_eq!(manifest, limit, "{}", method.name);
+        }
+        assert_eq!(phone_deadline("run.chatLoad"), Duration::from_secs(115));
+        assert_eq!(phone_deadline("system.ping"), Duration::from_secs(60));
+    }
+
+    #[test]
+    fn the_manifest_gives_the_limits_of_the_code() {
+        let manifest: serde_json::Value = serde_json::from_str(MANIFEST).unwrap();
+        for (pointer, limit) in [
+            ("/limits/frameBytes", limits::MESSAGE_BYTES_MAX),
+            ("/limits/envelopeBytes", limits::ENVELOPE_BYTES_MAX),
+            ("/limits/unregisteredFrameBytes", limits::UNREGISTERED_MESSAGE_BYTES_MAX),
+            ("/limits/fragments", limits::FRAGMENTS_MAX as usize),
+            ("/limits/rpcIdBytes", limits::RPC_ID_BYTES_MAX),
+            ("/limits/pending/user", limits::PENDING_PER_USER_MAX),
+            ("/limits/pending/desktop", limits::PENDING_PER_DESKTOP_MAX),
+            ("/limits/pending/client", limits::PENDING_PER_CLIENT_MAX),
+        ] {
+            assert_eq!(manifest.pointer(pointer).and_then(serde_json::Value::as_u64), Some(limit as u64), "{pointer}");
+        }
+    }
+
+    #[test]
+    fn a_broken_manifest_is_named() {
+        let broken = |from: &str, to: &str| Contract::read(&MANIFEST.replacen(from, to, 1)).err();
+        assert_eq!(broken("\"system.ping\"", "\"system.listModels\"").as_deref(), Some("system.listModels is listed twice"));
+        assert_eq!(broken("\"session.listProjects\"", "\"run.listProjects\"").as_deref(), Some("run.listProjects stands under session"));
+        assert_eq!(broken("\"run.cancel\"", "\"run.cancelAll\"").as_deref(), Some("run.cancel is no method"));
+    }
+}

@@ -1,0 +1,133 @@
+//! A text message on its way out, kept in pieces so that a large part of an inbound message is never copied.
+
+use bytes::Bytes;
+use serde::Serialize;
+
+/// From this size on a value is shared with the message that it came in; below, copying it is cheaper than another piece.
+const SHARE_FROM_BYTES: usize = 4 * 1024;
+
+/// The UTF-8 text of one outgoing message. Cheap to clone: a fan-out shares the bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text {
+    first: Bytes,
+    rest: Vec<Bytes>,
+}
+
+impl Text {
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.first.len() + self.rest.iter().map(Bytes::len).sum::<usize>()
+    }
+
+    /// Whether there is no text at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The pieces, in order.
+    pub fn into_pieces(self) -> impl Iterator<Item = Bytes> {
+        std::iter::once(self.first).chain(self.rest)
+    }
+
+    /// The whole text in one place; for tests and logs of lengths, not for the way out.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut whole = Vec::with_capacity(self.len());
+        whole.extend_from_slice(&self.first);
+        for piece in &self.rest {
+            whole.extend_from_slice(piece);
+        }
+        whole
+    }
+
+    /// The frame `{"type": kind, "payload": payload}`.
+    pub fn envelope<P: Serialize>(kind: &str, payload: &P) -> Self {
+        #[derive(Serialize)]
+        struct Envelope<'a, P> {
+            r#type: &'a str,
+            payload: &'a P,
+        }
+        let mut whole = Vec::with_capacity(256);
+        if let Err(error) = serde_json::to_writer(&mut whole, &Envelope { r#type: kind, payload }) {
+            // Only a map with keys that are not strings could fail, and no payload of ours has one.
+            unreachable!("a payload of {kind} does not serialise: {error}");
+        }
+        Text { first: whole.into(), rest: Vec::new() }
+    }
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        Text { first: text.into(), rest: Vec::new() }
+    }
+}
+
+/// Puts a [`Text`] together.
+#[derive(Debug)]
+pub(crate) struct TextWriter {
+    open: Vec<u8>,
+    pieces: Vec<Bytes>,
+}
+
+impl TextWriter {
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
+        TextWriter { open: Vec::with_capacity(capacity.min(2 * SHARE_FROM_BYTES)), pieces: Vec::new() }
+    }
+
+    /// Appends text of our own.
+    pub(crate) fn put(&mut self, text: &str) {
+        self.open.extend_from_slice(text.as_bytes());
+    }
+
+    /// Appends something that prints.
+    pub(crate) fn put_display(&mut self, value: impl std::fmt::Display) {
+        use std::io::Write;
+        // Writing to a Vec cannot fail.
+        let _ = write!(self.open, "{value}");
+    }
+
+    /// Appends bytes of an inbound message, shared with it where that pays.
+    pub(crate) fn put_shared(&mut self, bytes: Bytes) {
+        if bytes.len() < SHARE_FROM_BYTES {
+            self.open.extend_from_slice(&bytes);
+            return;
+        }
+        if !self.open.is_empty() {
+            self.pieces.push(std::mem::take(&mut self.open).into());
+        }
+        self.pieces.push(bytes);
+    }
+
+    pub(crate) fn finish(mut self) -> Text {
+        if !self.open.is_empty() || self.pieces.is_empty() {
+            self.pieces.push(self.open.into());
+        }
+        let first = self.pieces.remove(0);
+        Text { first, rest: self.pieces }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_values_are_copied_and_large_ones_shared() {
+        let large = Bytes::from(vec![b'x'; SHARE_FROM_BYTES]);
+        let mut writer = TextWriter::with_capacity(64);
+        writer.put("a");
+        writer.put_shared(Bytes::from_static(b"b"));
+        writer.put_shared(large.clone());
+        writer.put("c");
+        let text = writer.finish();
+        assert_eq!(text.len(), SHARE_FROM_BYTES + 3);
+        let pieces: Vec<Bytes> = text.into_pieces().collect();
+        assert_eq!(pieces[0], "ab");
+        assert_eq!(pieces[1].as_ptr(), large.as_ptr());
+        assert_eq!(pieces[2], "c");
+    }
+
+    #[test]
+    fn an_empty_writer_gives_an_empty_text() {
+        assert!(TextWriter::with_capacity(0).finish().is_empty());
+    }
+}
