@@ -92,7 +92,7 @@ pub enum Input {
         /// The response.
         response: Response,
     },
-    /// The outbound lane did not take what [`Effect::Forward`] handed over.
+    /// The outbound lane did not take what [`Effect::Forward`] handed over. Comes before any input that could free the id.
     NotForwarded {
         /// The desktop's socket.
         socket: SocketId,
@@ -104,11 +104,12 @@ pub enum Input {
         /// The socket.
         socket: SocketId,
     },
-    /// The sweep judged the socket: silent or saturated.
+    /// The relay gives the socket up: the sweep found it silent or saturated, or its own layer closes it for what it sent. Unlike
+    /// [`Input::SocketClosed`] it says why, which decides whether the session may be resumed.
     Retire {
         /// The socket.
         socket: SocketId,
-        /// `Silent` or `Saturated`.
+        /// `Silent`, `Saturated`, or a fault like `UnfinishedMessage`.
         reason: CloseReason,
     },
     /// A reconnect wait that [`Effect::ArmGrace`] asked for has passed.
@@ -198,8 +199,9 @@ pub enum Effect {
 pub enum DropReason {
     /// A response that matches no pending record of that connection.
     NoPendingRecord,
-    /// A response whose phone has no socket now.
+    /// A response, or a refusal of an open request, whose phone has no socket now.
     PhoneGone,
-    /// A frame of a socket that is not registered any more: replaced or closed, with frames still in the mailbox.
+    /// A frame of a socket that is not registered any more: closed or replaced, with frames still in the mailbox. Requests of a
+    /// replaced phone are refused instead.
     StaleSocket,
 }

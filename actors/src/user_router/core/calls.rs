@@ -1,0 +1,115 @@
+//! Requests of phones, responses of desktops, and what ends a request without a response (device-lane section 4).
+
+use super::{
+    Effects, UserCore, after,
+    pending::{NewRecord, Record},
+};
+use crate::user_router::message::{DropReason, Effect, SocketId};
+use relay_protocol::{
+    contract::PendingClass,
+    device::Presence,
+    error::RpcRefusal,
+    id::Route,
+    rpc::{Call, RequestId, Response},
+};
+use std::time::{Duration, Instant};
+
+impl UserCore {
+    /// Any request over a live connection keeps its session alive, whether it can be forwarded or not.
+    pub(super) fn on_call(&mut self, now: Instant, socket: SocketId, call: Call, effects: &mut Effects) {
+        let client = match self.routes.live(socket).map(|live| live.route) {
+            Some(client @ Route::Phone { .. }) => client,
+            None if self.routes.was_replaced(socket) => {
+                return effects.push(Effect::Send { socket, text: RpcRefusal::AuthorityChanging.to_text(&call.id_json()) });
+            }
+            Some(Route::Desktop(_)) | None => return effects.push(Effect::Dropped(DropReason::StaleSocket)),
+        };
+        self.sessions.touch(&client, now);
+        match self.file(now, client, &call) {
+            Ok(desktop) => {
+                let text = call.forward(&client, self.config.user);
+                effects.push(Effect::Forward { socket: desktop, id: call.id, text });
+            }
+            Err(refusal) => effects.push(Effect::Send { socket, text: refusal.to_text(&call.id_json()) }),
+        }
+    }
+
+    /// Files a record for the request and names the desktop's socket.
+    fn file(&mut self, now: Instant, client: Route, call: &Call) -> Result<SocketId, RpcRefusal> {
+        let desktop = client.desktop();
+        let Some(socket) = self.routes.socket_of(&Route::Desktop(desktop)) else {
+            return Err(match self.statuses.presence(desktop) {
+                Presence::Reconnecting => RpcRefusal::DesktopReconnecting,
+                Presence::Online | Presence::Disconnected => RpcRefusal::DesktopOffline,
+            });
+        };
+        let request = NewRecord {
+            id: call.id.clone(),
+            id_json: call.id_json(),
+            client,
+            fingerprint: call.fingerprint(&client, &self.config.hashing),
+            expires: after(now, self.record_life(call.method.pending)),
+        };
+        self.pending.insert(desktop, request, &self.config)?;
+        Ok(socket)
+    }
+
+    fn record_life(&self, class: PendingClass) -> Duration {
+        match class {
+            PendingClass::Default => self.config.pending_default,
+            PendingClass::Load => self.config.pending_load,
+            PendingClass::Outbox => self.config.pending_outbox,
+        }
+    }
+
+    /// A response counts only for a record of the connection that it came over, and only if it names that record's phone.
+    pub(super) fn on_response(&mut self, now: Instant, socket: SocketId, response: &Response, effects: &mut Effects) {
+        let Some(route) = self.routes.live(socket).map(|live| live.route) else {
+            return effects.push(Effect::Dropped(DropReason::StaleSocket));
+        };
+        self.sessions.touch(&route, now);
+        let desktop = match route {
+            Route::Desktop(desktop) => desktop,
+            Route::Phone { .. } => return effects.push(Effect::Dropped(DropReason::NoPendingRecord)),
+        };
+        let record = self.pending.get(desktop, &response.id).filter(|record| response.client == Some(record.client));
+        let Some(record) = record else {
+            return effects.push(Effect::Dropped(DropReason::NoPendingRecord));
+        };
+        match self.routes.socket_of(&record.client) {
+            Some(socket) => effects.push(Effect::Send { socket, text: response.deliver(&record.id_json) }),
+            None => effects.push(Effect::Dropped(DropReason::PhoneGone)),
+        }
+        if response.is_final {
+            self.pending.remove(desktop, &response.id);
+        }
+    }
+
+    pub(super) fn on_not_forwarded(&mut self, socket: SocketId, id: &RequestId, effects: &mut Effects) {
+        let Some(Route::Desktop(desktop)) = self.routes.live(socket).map(|live| live.route) else { return };
+        if let Some(record) = self.pending.remove(desktop, id) {
+            self.refuse(&record, &RpcRefusal::DesktopMoved, effects);
+        }
+    }
+
+    pub(super) fn expire_records(&mut self, now: Instant, effects: &mut Effects) {
+        while let Some(record) = self.pending.pop_due(now) {
+            self.refuse(&record, &RpcRefusal::Expired, effects);
+        }
+    }
+
+    /// Answers requests that have no record any more.
+    pub(super) fn refuse_all(&self, records: &[Record], refusal: &RpcRefusal, effects: &mut Effects) {
+        for record in records {
+            self.refuse(record, refusal, effects);
+        }
+    }
+
+    /// The answer goes to whatever socket the phone's route has now.
+    fn refuse(&self, record: &Record, refusal: &RpcRefusal, effects: &mut Effects) {
+        match self.routes.socket_of(&record.client) {
+            Some(socket) => effects.push(Effect::Send { socket, text: refusal.to_text(&record.id_json) }),
+            None => effects.push(Effect::Dropped(DropReason::PhoneGone)),
+        }
+    }
+}

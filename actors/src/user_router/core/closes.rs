@@ -1,0 +1,103 @@
+//! How connections end, and what each end means for requests, presence and sessions.
+
+use super::{Effects, UserCore, presence::State, routes::Live};
+use crate::{
+    clock::EpochMs,
+    user_router::message::{Effect, SocketId},
+};
+use relay_protocol::{
+    close::CloseReason,
+    device::{Presence, PresenceReason},
+    error::RpcRefusal,
+    id::{DeviceId, Route},
+};
+
+impl UserCore {
+    /// Changes something only for the socket that holds its route now, or is about to: the close of a replaced one is late news.
+    pub(super) fn on_socket_closed(&mut self, now: EpochMs, socket: SocketId, effects: &mut Effects) {
+        self.registrations.remove(socket);
+        if let Some(live) = self.routes.close(socket) {
+            self.on_connection_lost(now, live, PresenceReason::SocketClosed, effects);
+        }
+    }
+
+    pub(super) fn on_retire(&mut self, now: EpochMs, socket: SocketId, reason: CloseReason, effects: &mut Effects) {
+        if self.registrations.remove(socket).is_some() {
+            return effects.push(Effect::Close { socket, reason });
+        }
+        // A replaced socket has been told to close, and its requests are refused until it has.
+        let Some(live) = self.routes.live(socket) else { return };
+        self.routes.close(socket);
+        effects.push(Effect::Close { socket, reason });
+        if !reason.allows_resume() {
+            self.sessions.end(&live.route);
+        }
+        self.on_connection_lost(now, live, presence_reason(reason), effects);
+    }
+
+    /// The device may come back: a desktop has the reconnect wait for it, a phone's requests stay open.
+    fn on_connection_lost(&mut self, now: EpochMs, live: Live, reason: PresenceReason, effects: &mut Effects) {
+        match live.route {
+            Route::Desktop(desktop) => {
+                let generation = live.connection;
+                let records = self.pending.end(desktop);
+                self.refuse_all(&records, &RpcRefusal::DesktopReconnecting, effects);
+                self.change_status(now, desktop, State::Reconnecting { generation }, reason, effects);
+                effects.push(Effect::ArmGrace { desktop, generation });
+            }
+            Route::Phone { phone, .. } => self.on_phone_lost(now, phone, effects),
+        }
+    }
+
+    /// The device may not come back: there is no wait, and one that runs ends. A registration whose look-up is running ends too,
+    /// since the rows that it brings may be older than this.
+    pub(super) fn on_close_device(&mut self, now: EpochMs, device: DeviceId, reason: CloseReason, effects: &mut Effects) {
+        for socket in self.registrations.sockets_of(device) {
+            self.registrations.remove(socket);
+            effects.push(Effect::Close { socket, reason });
+        }
+        if !reason.allows_resume() {
+            self.sessions.end_all_of(device);
+        }
+        for socket in self.routes.sockets_of(device) {
+            effects.push(Effect::Close { socket, reason });
+            match self.routes.close(socket).map(|live| live.route) {
+                Some(Route::Desktop(desktop)) => {
+                    let records = self.pending.end(desktop);
+                    self.refuse_all(&records, &RpcRefusal::DesktopOffline, effects);
+                }
+                Some(Route::Phone { phone, .. }) => self.on_phone_lost(now, phone, effects),
+                None => {}
+            }
+        }
+        if self.statuses.state(device) != State::Disconnected {
+            self.change_status(now, device, State::Disconnected, presence_reason(reason), effects);
+        }
+    }
+
+    fn on_phone_lost(&mut self, now: EpochMs, phone: DeviceId, effects: &mut Effects) {
+        if !self.routes.is_phone_online(phone) {
+            Self::write_phone_status(now, phone, Presence::Disconnected, effects);
+        }
+    }
+}
+
+/// What phones are told of a close. The device-lane page has no word for a revoked credential; it ends a login.
+fn presence_reason(reason: CloseReason) -> PresenceReason {
+    match reason {
+        CloseReason::Silent => PresenceReason::Silent,
+        CloseReason::Saturated => PresenceReason::Saturated,
+        CloseReason::LoggedOut | CloseReason::Revoked => PresenceReason::LoggedOut,
+        CloseReason::DeviceForgotten => PresenceReason::DeviceForgotten,
+        CloseReason::NotEligible => PresenceReason::NotEligible,
+        CloseReason::ProtocolViolation
+        | CloseReason::Binary
+        | CloseReason::NotUtf8
+        | CloseReason::TooLarge
+        | CloseReason::UnfinishedMessage
+        | CloseReason::RelayDraining
+        | CloseReason::RegistrationTimeout
+        | CloseReason::Replaced
+        | CloseReason::RouterFailed => PresenceReason::SocketClosed,
+    }
+}
