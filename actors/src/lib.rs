@@ -3,5 +3,6 @@
 //! `docs/architecture.md` follows one request through all of this.
 
 pub mod clock;
+pub mod persistence;
 pub mod relay;
 pub mod store;

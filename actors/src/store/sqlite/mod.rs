@@ -10,6 +10,7 @@ mod statements;
 mod tests;
 mod worker;
 
+pub(crate) use open::BUSY_TIMEOUT;
 pub use open::{OpenError, migrate};
 
 use crate::{

@@ -18,7 +18,7 @@ use std::{
 };
 
 /// How long a statement waits while another process writes, before it fails and its caller retries.
-pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Only the relay's own user reads what accounts told it.
 const FILE_MODE: u32 = 0o600;
