@@ -1,0 +1,73 @@
+//! The required relay protocol version, cached. Device-lane section 3.
+
+use super::StatementId;
+use crate::store::{MinimumProtocolRule, StoreError};
+use relay_protocol::version::{NotAVersion, Version};
+use std::time::{Duration, Instant};
+
+/// The version that is required whatever the rules say. Device-lane section 3.
+fn floor() -> Version {
+    Version::new(1, 7)
+}
+
+struct Load {
+    statement: StatementId,
+    began: Instant,
+}
+
+struct Cached {
+    required: Version,
+    /// When the load began: a rule that was added after that may be missing.
+    read_at: Instant,
+}
+
+pub(super) struct Policy {
+    max_age: Duration,
+    cached: Option<Cached>,
+    load: Option<Load>,
+}
+
+impl Policy {
+    pub(super) fn new(max_age: Duration) -> Self {
+        Policy { max_age, cached: None, load: None }
+    }
+
+    /// The required version by rules that are not older than the limit.
+    pub(super) fn required(&self, now: Instant) -> Option<Version> {
+        let cached = self.cached.as_ref()?;
+        (now.saturating_duration_since(cached.read_at) <= self.max_age).then(|| cached.required.clone())
+    }
+
+    pub(super) fn is_loading(&self) -> bool {
+        self.load.is_some()
+    }
+
+    pub(super) fn begin(&mut self, now: Instant, statement: StatementId) {
+        self.load = Some(Load { statement, began: now });
+    }
+
+    /// The outcome for those who waited, with the cause of a failure for logs; `None` when this is not the load that is awaited.
+    /// A failure is not cached, so that the next look-up sees a repaired rule at once.
+    pub(super) fn finish(
+        &mut self,
+        statement: StatementId,
+        result: Result<Vec<MinimumProtocolRule>, StoreError>,
+    ) -> Option<Result<Version, String>> {
+        let load = self.load.take_if(|load| load.statement == statement)?;
+        let required = result.map_err(|error| error.to_string()).and_then(|rules| highest(&rules));
+        if let Ok(required) = &required {
+            self.cached = Some(Cached { required: required.clone(), read_at: load.began });
+        }
+        Some(required)
+    }
+}
+
+fn highest(rules: &[MinimumProtocolRule]) -> Result<Version, String> {
+    rules.iter().try_fold(floor(), |highest, rule| {
+        let minimum = rule
+            .minimum_relay_protocol_version
+            .parse::<Version>()
+            .map_err(|NotAVersion| format!("minimum_relay_protocol_version {:?} is no version", rule.minimum_relay_protocol_version))?;
+        Ok(highest.max(minimum))
+    })
+}
