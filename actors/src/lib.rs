@@ -3,7 +3,12 @@
 //! `docs/architecture.md` follows one request through all of this.
 
 pub mod clock;
+pub mod counters;
+pub mod device_socket;
+pub mod directory;
+pub mod mailbox;
 pub mod persistence;
 pub mod relay;
 pub mod store;
+pub mod supervisor;
 pub mod user_router;

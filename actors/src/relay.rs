@@ -1,11 +1,28 @@
 //! The handle that HTTP handlers hold: what they may ask of the running actors.
 
+use crate::{
+    clock,
+    device_socket::{SocketTable, Sockets},
+    directory::Directory,
+    user_router::message::Input,
+};
 use relay_protocol::{
     close::CloseReason,
     device::{Presence, Role},
     id::{ConnectionId, DeviceId, RelayInstanceId, Route, UserId},
 };
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+/// How long an HTTP handler waits for a router, which answers from memory.
+const ROUTER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The account's router did not answer in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,37 +57,86 @@ pub struct ConnectionInfo {
 
 /// A handle on the running relay. Cheap to clone.
 #[derive(Clone)]
-pub struct Relay {}
+pub struct Relay {
+    instance: RelayInstanceId,
+    sockets: Sockets,
+    draining: Arc<AtomicBool>,
+}
 
 impl Relay {
-    /// This process, as clients know it.
-    pub fn instance_id(&self) -> RelayInstanceId {
-        todo!()
+    /// A handle on these sockets and routers.
+    pub fn new(instance: RelayInstanceId, sockets: Sockets) -> Self {
+        Relay { instance, sockets, draining: Arc::default() }
     }
 
-    /// Whether registrations are refused because the process is leaving.
+    /// This process, as clients know it.
+    pub fn instance_id(&self) -> RelayInstanceId {
+        self.instance
+    }
+
+    /// What device sockets are opened with.
+    pub fn sockets(&self) -> &Sockets {
+        &self.sockets
+    }
+
+    fn directory(&self) -> &Arc<Directory> {
+        &self.sockets.directory
+    }
+
+    fn table(&self) -> &Arc<SocketTable> {
+        &self.sockets.table
+    }
+
+    /// Whether the process is leaving and takes no new sockets.
     pub fn is_draining(&self) -> bool {
-        todo!()
+        self.draining.load(Relaxed)
+    }
+
+    /// Takes no new sockets from now on, and closes the open ones with 1012.
+    pub fn begin_drain(&self) {
+        self.draining.store(true, Relaxed);
+        let now = clock::now();
+        for link in self.table().snapshot() {
+            link.lane.close(CloseReason::RelayDraining, now);
+        }
+    }
+
+    /// How many sockets are open, registered or not.
+    pub fn open_sockets(&self) -> usize {
+        self.table().len()
     }
 
     /// Live presence of the account's devices; a device that is not in the map is disconnected.
     ///
     /// # Errors
     /// [`RouterUnavailable`] when the account's router does not answer in time.
-    pub async fn presence(&self, _user: UserId) -> Result<BTreeMap<DeviceId, Presence>, RouterUnavailable> {
-        todo!()
+    pub async fn presence(&self, user: UserId) -> Result<BTreeMap<DeviceId, Presence>, RouterUnavailable> {
+        self.directory().presence(user, ROUTER_TIMEOUT).await.map_err(|_no_answer| RouterUnavailable)
     }
 
     /// Closes every socket of the device and ends its resume sessions. Done when the router has decided so; the sockets' ends follow.
     ///
     /// # Errors
     /// [`RouterUnavailable`] when the account's router does not answer in time.
-    pub async fn close_device(&self, _user: UserId, _device: DeviceId, _reason: CloseReason) -> Result<(), RouterUnavailable> {
-        todo!()
+    pub async fn close_device(&self, user: UserId, device: DeviceId, reason: CloseReason) -> Result<(), RouterUnavailable> {
+        self.directory().tell(user, Input::CloseDevice { device, reason }, ROUTER_TIMEOUT).await.map_err(|_no_answer| RouterUnavailable)
     }
 
-    /// Registered sockets, of one account or of all, in order of registration.
-    pub fn connections(&self, _user: Option<UserId>) -> Vec<ConnectionInfo> {
-        todo!()
+    /// Registered sockets, of one account or of all, in the order in which they opened.
+    pub fn connections(&self, user: Option<UserId>) -> Vec<ConnectionInfo> {
+        let now = clock::now();
+        let sockets = self.table().snapshot();
+        sockets.iter().filter(|link| user.is_none_or(|user| user == link.user)).filter_map(|link| {
+            let registration = link.registration()?;
+            Some(ConnectionInfo {
+                connection_id: registration.connection,
+                user: link.user,
+                role: link.role,
+                route: registration.route,
+                connected_for: now.saturating_duration_since(registration.at),
+                silent_for: now.saturating_duration_since(link.activity.last_input()),
+                queued_bytes: link.lane.queued_bytes(),
+            })
+        }).collect()
     }
 }

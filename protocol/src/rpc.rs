@@ -500,7 +500,7 @@ mod tests {
     fn a_large_value_is_shared_with_the_message() {
         let large = "x".repeat(1_000_000);
         let call = call(&format!("\"id\":\"a\",\"method\":\"system.ping\",\"traceparent\":{TRACE},\"params\":\"{large}\""));
-        let pieces: Vec<Bytes> = call.forward(&PHONE.parse().unwrap(), UserId(uuid::Uuid::nil())).into_pieces().collect();
-        assert!(call.text.as_bytes().as_ptr_range().contains(&pieces[1].as_ptr()));
+        let (_, rest) = call.forward(&PHONE.parse().unwrap(), UserId(uuid::Uuid::nil())).into_pieces();
+        assert!(call.text.as_bytes().as_ptr_range().contains(&rest[0].as_ptr()));
     }
 }

@@ -14,6 +14,11 @@ pub struct Text {
 }
 
 impl Text {
+    /// A text that is known beforehand.
+    pub const fn from_static(text: &'static str) -> Self {
+        Text { first: Bytes::from_static(text.as_bytes()), rest: Vec::new() }
+    }
+
     /// Length in bytes.
     pub fn len(&self) -> usize {
         self.first.len() + self.rest.iter().map(Bytes::len).sum::<usize>()
@@ -24,9 +29,9 @@ impl Text {
         self.len() == 0
     }
 
-    /// The pieces, in order.
-    pub fn into_pieces(self) -> impl Iterator<Item = Bytes> {
-        std::iter::once(self.first).chain(self.rest)
+    /// The pieces in order: the first, and the rest. Only a text that is empty has an empty piece.
+    pub fn into_pieces(self) -> (Bytes, Vec<Bytes>) {
+        (self.first, self.rest)
     }
 
     /// The whole text in one place; for tests and logs of lengths, not for the way out.
@@ -120,10 +125,10 @@ mod tests {
         writer.put("c");
         let text = writer.finish();
         assert_eq!(text.len(), SHARE_FROM_BYTES + 3);
-        let pieces: Vec<Bytes> = text.into_pieces().collect();
-        assert_eq!(pieces[0], "ab");
-        assert_eq!(pieces[1].as_ptr(), large.as_ptr());
-        assert_eq!(pieces[2], "c");
+        let (first, rest) = text.into_pieces();
+        assert_eq!(first, "ab");
+        assert_eq!(rest[0].as_ptr(), large.as_ptr());
+        assert_eq!(rest[1], "c");
     }
 
     #[test]

@@ -3,5 +3,6 @@
 //! Device sockets and HTTP handlers send it inputs; it answers with effects on the sockets' outbound lanes, on the persistence
 //! actor and on the supervisor. It never waits for I/O.
 
+pub mod actor;
 pub mod core;
 pub mod message;

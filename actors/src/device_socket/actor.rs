@@ -1,0 +1,197 @@
+//! The device socket actor: reads frames, hands them to the account's router, answers what needs no routing.
+//!
+//! It never decides who gets what, and receives no messages: what others want of it is on its [`Link`]. Its end is told by dropping,
+//! which happens exactly once on every path: end of input, close, a broken connection, a panic.
+
+use super::{gate::GateLimits, link::Link, table::OpenSocket};
+use crate::{
+    clock,
+    directory::Directory,
+    mailbox::{self, Refused},
+    user_router::{
+        actor::{Registering, Step, UserRouter},
+        message::Input,
+    },
+};
+use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, StreamHandler, WrapFuture};
+use actix_http::ws::{CloseReason as PeerClose, Item, Message, ProtocolError};
+use actix_web_actors::ws::WebsocketContext;
+use bytes::BytesMut;
+use bytestring::ByteString;
+use relay_protocol::{
+    close::CloseReason,
+    device::Role,
+    envelope::Inbound,
+    error::FrameError,
+    rpc::Request,
+    text::Text,
+};
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
+
+/// What a socket needs to know of the configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct SocketConfig {
+    /// Limits of the gate.
+    pub gate: GateLimits,
+    /// Protocol ping interval.
+    pub heartbeat_interval: Duration,
+    /// Bound of the outbound lane, in bytes.
+    pub outbound_bytes_max: usize,
+}
+
+pub(super) struct DeviceSocket {
+    socket: OpenSocket,
+    directory: Arc<Directory>,
+    heartbeat_interval: Duration,
+    header_target: Option<String>,
+    /// Why the gate ended the input, if it did.
+    violation: Rc<Cell<Option<CloseReason>>>,
+    /// The account's router, kept from the first registration on.
+    router: Option<Addr<UserRouter>>,
+    /// Fragments of the unfinished message; the gate bounds their sum.
+    fragments: BytesMut,
+}
+
+impl DeviceSocket {
+    pub(super) fn new(
+        socket: OpenSocket,
+        directory: Arc<Directory>,
+        heartbeat_interval: Duration,
+        header_target: Option<String>,
+        violation: Rc<Cell<Option<CloseReason>>>,
+    ) -> Self {
+        DeviceSocket { socket, directory, heartbeat_interval, header_target, violation, router: None, fragments: BytesMut::new() }
+    }
+
+    fn link(&self) -> &Arc<Link> {
+        self.socket.link()
+    }
+
+    fn on_text(&mut self, text: ByteString, ctx: &mut WebsocketContext<Self>) {
+        if let Err(error) = self.on_frame(text, ctx) {
+            tracing::debug!(socket = %self.link().id, code = error.code(), "frame not taken");
+            self.answer(error.to_text());
+        }
+    }
+
+    fn on_frame(&mut self, text: ByteString, ctx: &mut WebsocketContext<Self>) -> Result<(), FrameError> {
+        match Inbound::parse(text)? {
+            Inbound::Ping => self.answer(Text::from_static("{\"type\":\"pong\",\"payload\":{}}")),
+            Inbound::Register(register) => {
+                if !self.link().begin_registration() {
+                    return Err(FrameError::AlreadyRegistered);
+                }
+                let registering = Registering { link: self.link().clone(), header_target: self.header_target.clone(), register };
+                self.router = Some(self.directory.register(registering));
+            }
+            Inbound::Request(request) => {
+                self.registered_as(Role::Mobile)?;
+                self.on_request(request, ctx);
+            }
+            Inbound::Response(response) => {
+                self.registered_as(Role::Desktop)?;
+                self.route(Input::Response { socket: self.link().id, response }, ctx);
+            }
+        }
+        Ok(())
+    }
+
+    fn registered_as(&self, role: Role) -> Result<(), FrameError> {
+        if self.link().registration().is_none() {
+            return Err(FrameError::NotRegistered);
+        }
+        if self.link().role == role { Ok(()) } else { Err(FrameError::WrongRole) }
+    }
+
+    fn on_request(&mut self, request: Request, ctx: &mut WebsocketContext<Self>) {
+        match request {
+            Request::Call(call) => self.route(Input::Call { socket: self.link().id, call }, ctx),
+            Request::Refused { id_json, refusal } => {
+                self.answer(refusal.to_text(&String::from_utf8_lossy(&id_json)));
+            }
+        }
+    }
+
+    /// Hands something to the router. While its mailbox is full this socket stops reading, so its peer is slowed down and nothing is
+    /// lost.
+    fn route(&mut self, input: Input, ctx: &mut WebsocketContext<Self>) {
+        let Some(router) = &self.router else { return };
+        match mailbox::offer(router, Step(input)) {
+            Ok(()) => {}
+            Err(Refused::Full(step)) => ctx.wait(router.send(step).into_actor(self).map(|_sent, _, _| ())),
+            Err(Refused::Gone(_)) => self.close(CloseReason::RouterFailed, ctx),
+        }
+    }
+
+    fn answer(&self, text: Text) {
+        // A closing connection takes nothing more, and needs nothing more.
+        let _ = self.link().lane.push(text);
+    }
+
+    fn close(&self, reason: CloseReason, ctx: &mut WebsocketContext<Self>) {
+        self.link().lane.close(reason, clock::now());
+        ctx.stop();
+    }
+
+    fn on_peer_close(&self, close: Option<&PeerClose>, ctx: &mut WebsocketContext<Self>) {
+        self.link().lane.answer_close(close.map(|close| close.code.into()), clock::now());
+        ctx.stop();
+    }
+
+    fn on_fragment(&mut self, item: Item, ctx: &mut WebsocketContext<Self>) {
+        match item {
+            Item::FirstText(bytes) | Item::Continue(bytes) => self.fragments.extend_from_slice(&bytes),
+            Item::FirstBinary(_) => self.close(CloseReason::Binary, ctx),
+            Item::Last(bytes) => {
+                self.fragments.extend_from_slice(&bytes);
+                // Only the whole message is judged: a character may be cut by a fragment's end.
+                match ByteString::try_from(std::mem::take(&mut self.fragments).freeze()) {
+                    Ok(text) => self.on_text(text, ctx),
+                    Err(_not_utf8) => self.close(CloseReason::NotUtf8, ctx),
+                }
+            }
+        }
+    }
+}
+
+impl Actor for DeviceSocket {
+    type Context = WebsocketContext<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.run_interval(self.heartbeat_interval, |this, _| this.link().lane.ping());
+    }
+}
+
+impl StreamHandler<Result<Message, ProtocolError>> for DeviceSocket {
+    fn handle(&mut self, item: Result<Message, ProtocolError>, ctx: &mut Self::Context) {
+        match item {
+            Ok(Message::Text(text)) => self.on_text(text, ctx),
+            Ok(Message::Continuation(item)) => self.on_fragment(item, ctx),
+            Ok(Message::Ping(payload)) => self.link().lane.pong(&payload),
+            Ok(Message::Pong(_) | Message::Nop) => {}
+            Ok(Message::Close(close)) => self.on_peer_close(close.as_ref(), ctx),
+            Ok(Message::Binary(_)) => self.close(CloseReason::Binary, ctx),
+            // The gate has judged every header and hides broken connections, so what the codec finds is text that is not UTF-8,
+            // or a close frame whose code or text is not allowed.
+            Err(ProtocolError::Io(_)) => self.close(CloseReason::NotUtf8, ctx),
+            Err(_close_payload) => self.close(CloseReason::ProtocolViolation, ctx),
+        }
+    }
+
+    /// The input has ended: by the gate's verdict, or because the peer has gone.
+    fn finished(&mut self, ctx: &mut Self::Context) {
+        match self.violation.take() {
+            Some(violation) => self.close(violation, ctx),
+            None => ctx.stop(),
+        }
+    }
+}
+
+impl Drop for DeviceSocket {
+    fn drop(&mut self) {
+        if let Some(router) = &self.router {
+            mailbox::deliver(router, Step(Input::SocketClosed { socket: self.link().id }));
+        }
+        tracing::debug!(socket = %self.link().id, "socket ended");
+    }
+}

@@ -1,0 +1,231 @@
+//! The lane's order, bounds and accounts.
+
+use super::lane::{Lane, Pulled, Refused, SLICE_BYTES_MAX};
+use crate::clock;
+use proptest::prelude::*;
+use relay_protocol::{close::CloseReason, text::Text};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    task::{Context, Wake, Waker},
+    time::Duration,
+};
+
+const ROOM: usize = 1_000_000;
+
+fn lane(bytes_max: usize) -> Lane {
+    Lane::new(bytes_max, clock::now())
+}
+
+fn pull(lane: &Lane) -> Pulled {
+    lane.pull(clock::now(), &Context::from_waker(Waker::noop()))
+}
+
+/// Everything that the lane gives until it has nothing more.
+fn drain(lane: &Lane) -> (Vec<u8>, Pulled) {
+    let mut bytes = Vec::new();
+    loop {
+        match pull(lane) {
+            Pulled::Slice(slice) => {
+                assert!(!slice.is_empty() && slice.len() <= SLICE_BYTES_MAX, "a slice of {} bytes", slice.len());
+                bytes.extend_from_slice(&slice);
+            }
+            end => return (bytes, end),
+        }
+    }
+}
+
+fn text(length: usize) -> Text {
+    Text::from("x".repeat(length))
+}
+
+/// Reads server frames: opcode and payload length of each.
+fn frames(mut bytes: &[u8]) -> Vec<(u8, usize)> {
+    let mut frames = Vec::new();
+    while let [first, length, rest @ ..] = bytes {
+        assert_eq!(first & 0xf0, 0x80, "a whole, unextended frame");
+        let (length, rest) = match length {
+            127 => (usize::try_from(u64::from_be_bytes(rest[..8].try_into().unwrap())).unwrap(), &rest[8..]),
+            126 => (usize::from(u16::from_be_bytes(rest[..2].try_into().unwrap())), &rest[2..]),
+            short => (usize::from(*short), rest),
+        };
+        frames.push((first & 0xf, length));
+        bytes = &rest[length..];
+    }
+    assert!(bytes.is_empty());
+    frames
+}
+
+#[test]
+fn every_length_form_is_framed() {
+    let lane = lane(usize::MAX);
+    let lengths = [0, 1, 125, 126, 127, 65_535, 65_536, 200_000];
+    for length in lengths {
+        lane.push(text(length)).unwrap();
+    }
+    let (bytes, end) = drain(&lane);
+    assert_eq!(frames(&bytes), lengths.map(|length| (1, length)));
+    assert_eq!((end, lane.queued_bytes()), (Pulled::Nothing, 0));
+}
+
+#[test]
+fn the_account_is_right_to_one_slice() {
+    let lane = lane(usize::MAX);
+    lane.push(text(1_000_000)).unwrap();
+    let mut left = lane.queued_bytes();
+    assert!((1_000_000..1_000_200).contains(&left));
+    while let Pulled::Slice(slice) = pull(&lane) {
+        let now = lane.queued_bytes();
+        assert!(left - now >= slice.len() && left - now <= slice.len() + 200, "{} bytes left the lane in a slice of {}", left - now, slice.len());
+        left = now;
+    }
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn a_request_is_refused_when_full_and_a_reply_is_not() {
+    let lane = lane(10_000);
+    lane.offer(text(6_000)).unwrap();
+    assert_eq!(lane.offer(text(6_000)), Err(Refused::Full));
+    lane.push(text(6_000)).unwrap();
+    assert!(lane.full_since().is_some());
+    assert_eq!(lane.offer(text(0)), Err(Refused::Full));
+    drain(&lane);
+    assert_eq!(lane.full_since(), None);
+    lane.offer(text(6_000)).unwrap();
+}
+
+#[test]
+fn one_message_always_fits_an_empty_lane() {
+    let lane = lane(10);
+    lane.offer(text(100_000)).unwrap();
+    assert_eq!(lane.offer(text(1)), Err(Refused::Full));
+}
+
+#[test]
+fn tiny_frames_are_bounded_too() {
+    let lane = lane(10_000);
+    let taken = (0..10_000).take_while(|_| lane.offer(text(0)).is_ok()).count();
+    assert!(taken < 200, "{taken} empty frames in a lane of 10,000 bytes");
+}
+
+#[test]
+fn only_the_latest_pong_and_one_ping_are_owed() {
+    let lane = lane(ROOM);
+    for payload in [b"one".as_slice(), b"two", b"four"] {
+        lane.pong(payload);
+        lane.ping();
+    }
+    lane.push(text(7)).unwrap();
+    let (bytes, _) = drain(&lane);
+    assert_eq!(frames(&bytes), [(0x9, 0), (0xa, 4), (0x1, 7)]);
+    assert!(bytes.windows(4).any(|window| window == b"four"));
+}
+
+#[test]
+fn control_frames_go_between_messages_never_into_one() {
+    let lane = lane(usize::MAX);
+    lane.push(text(150_000)).unwrap();
+    lane.push(text(3)).unwrap();
+    let Pulled::Slice(begun) = pull(&lane) else { panic!("nothing to pull") };
+    lane.ping();
+    lane.pong(b"p");
+    let (rest, _) = drain(&lane);
+    assert_eq!(frames(&[&begun[..], &rest].concat()), [(0x1, 150_000), (0x9, 0), (0xa, 1), (0x1, 3)]);
+}
+
+#[test]
+fn a_close_comes_last_and_once() {
+    let lane = lane(ROOM);
+    lane.push(text(5)).unwrap();
+    lane.close(CloseReason::Replaced, clock::now());
+    lane.close(CloseReason::Silent, clock::now());
+    assert_eq!(lane.push(text(5)), Err(Refused::Closing));
+    assert_eq!(lane.offer(text(5)), Err(Refused::Closing));
+    let (bytes, end) = drain(&lane);
+    assert_eq!(frames(&bytes), [(0x1, 5), (0x8, 2 + "replaced".len())]);
+    assert!(bytes.ends_with(&[&4002_u16.to_be_bytes()[..], b"replaced"].concat()));
+    assert_eq!(end, Pulled::Finished { lingers: true });
+}
+
+#[test]
+fn a_retired_lane_gives_its_queue_back_but_ends_no_frame_early() {
+    let lane = lane(ROOM);
+    lane.push(text(100_000)).unwrap();
+    lane.push(text(500_000)).unwrap();
+    let Pulled::Slice(begun) = pull(&lane) else { panic!("nothing to pull") };
+    lane.close(CloseReason::Saturated, clock::now());
+    assert!(lane.queued_bytes() <= 100_000, "{} bytes are still held", lane.queued_bytes());
+    let (rest, _) = drain(&lane);
+    assert_eq!(frames(&[&begun[..], &rest].concat()), [(0x1, 100_000), (0x8, 2 + "saturated".len())]);
+    assert_eq!(lane.queued_bytes(), 0);
+}
+
+#[test]
+fn the_peers_close_is_answered_with_its_code() {
+    for (code, payload) in [(Some(1000), 2), (None, 0)] {
+        let lane = lane(ROOM);
+        lane.push(text(5)).unwrap();
+        lane.answer_close(code, clock::now());
+        let (bytes, end) = drain(&lane);
+        assert_eq!(frames(&bytes), [(0x8, payload)]);
+        assert_eq!(end, Pulled::Finished { lingers: false });
+    }
+}
+
+#[test]
+fn the_puller_is_woken_for_anything_new() {
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+    let count = Arc::new(Count(AtomicUsize::new(0)));
+    let waker = Waker::from(count.clone());
+    let lane = lane(ROOM);
+    assert_eq!(lane.pull(clock::now(), &Context::from_waker(&waker)), Pulled::Nothing);
+    lane.push(text(1)).unwrap();
+    lane.offer(text(1)).unwrap();
+    lane.ping();
+    lane.pong(b"");
+    lane.close(CloseReason::Silent, clock::now());
+    assert_eq!(count.0.load(Relaxed), 5);
+}
+
+#[test]
+fn a_full_lane_tells_when_its_transport_last_took_something() {
+    let start = clock::now();
+    let lane = Lane::new(10, start);
+    lane.push(text(200_000)).unwrap();
+    assert_eq!(lane.full_since(), Some(start));
+    let later = start + Duration::from_secs(5);
+    lane.pull(later, &Context::from_waker(Waker::noop()));
+    assert_eq!(lane.full_since(), Some(later));
+}
+
+proptest! {
+    /// Any mixture of messages and control frames, pulled at any point, comes out whole, in order, and leaves nothing behind.
+    #[test]
+    fn the_byte_stream_is_whole(steps in proptest::collection::vec((0..5_u8, 0..100_000_usize), 0..40)) {
+        let lane = lane(usize::MAX);
+        let (mut sent, mut bytes) = (Vec::new(), Vec::new());
+        for (step, length) in steps {
+            match step {
+                0 | 1 => {
+                    lane.push(text(length)).unwrap();
+                    sent.push(length);
+                }
+                2 => lane.ping(),
+                3 => lane.pong(&vec![b'p'; length % 126]),
+                _ => if let Pulled::Slice(slice) = pull(&lane) { bytes.extend_from_slice(&slice) },
+            }
+        }
+        bytes.extend_from_slice(&drain(&lane).0);
+        let got: Vec<usize> = frames(&bytes).into_iter().filter(|(opcode, _)| *opcode == 1).map(|(_, length)| length).collect();
+        prop_assert_eq!(got, sent);
+        prop_assert_eq!(lane.queued_bytes(), 0);
+    }
+}

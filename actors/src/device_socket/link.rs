@@ -1,0 +1,157 @@
+//! What everybody else holds of a device socket: its outbound lane, its signs of life, its registration, and the TCP connection to
+//! end it with when the actor cannot end itself.
+//!
+//! A websocket actor is polled from inside its response body, so it stands still while its peer reads nothing. Whatever must go
+//! on then is here, shared, and judged by the supervisor's sweep.
+
+use super::{lane::Lane, tcp::TcpHandle};
+use crate::user_router::message::SocketId;
+use relay_protocol::{
+    device::Role,
+    id::{ConnectionId, Route, UserId},
+};
+use std::{
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+/// A device socket, as the router, the sweep and the admin listener see it.
+#[derive(Debug)]
+pub struct Link {
+    /// The socket.
+    pub id: SocketId,
+    /// The account of its bearer token.
+    pub user: UserId,
+    /// `X-Client-Type`.
+    pub role: Role,
+    /// Frames on their way out.
+    pub lane: Lane,
+    /// Signs of life.
+    pub activity: Activity,
+    registration: OnceLock<Registration>,
+    registering: AtomicBool,
+    tcp: Option<TcpHandle>,
+}
+
+/// A successful registration. A socket has at most one in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// The connection generation.
+    pub connection: ConnectionId,
+    /// The route that it holds, or held until it was replaced.
+    pub route: Route,
+    /// When it was decided.
+    pub at: Instant,
+}
+
+impl Link {
+    /// A link of a socket that has just opened. Without a TCP handle (in tests) a frozen actor can only be abandoned.
+    pub fn new(id: SocketId, user: UserId, role: Role, outbound_bytes_max: usize, tcp: Option<TcpHandle>, now: Instant) -> Self {
+        Link {
+            id,
+            user,
+            role,
+            lane: Lane::new(outbound_bytes_max, now),
+            activity: Activity::new(now),
+            registration: OnceLock::new(),
+            registering: AtomicBool::new(false),
+            tcp,
+        }
+    }
+
+    /// Its registration, once there is one. Set before the answer enters the lane, so a client that has its answer is registered.
+    pub fn registration(&self) -> Option<&Registration> {
+        self.registration.get()
+    }
+
+    /// The router has decided for it.
+    pub fn set_registered(&self, registration: Registration) {
+        // The router decides at most once per socket; were it to decide twice, the first would stay.
+        let _ = self.registration.set(registration);
+        self.registering.store(false, Relaxed);
+    }
+
+    /// The router has decided against it; it may try again.
+    pub fn set_not_registered(&self) {
+        self.registering.store(false, Relaxed);
+    }
+
+    /// Claims the one registration that may be in progress. False when there is one, or the socket is registered.
+    pub fn begin_registration(&self) -> bool {
+        self.registration.get().is_none() && !self.registering.swap(true, Relaxed)
+    }
+
+    /// Ends the TCP connection, and with it the actor, whatever state it is in.
+    pub fn kill(&self) {
+        if let Some(tcp) = &self.tcp {
+            tcp.shut_down();
+        }
+    }
+}
+
+/// What a chunk of input did to the message that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageProgress {
+    /// A message has begun and is not whole.
+    pub unfinished: bool,
+    /// The chunk held bytes of a message.
+    pub grew: bool,
+}
+
+/// Signs of life, in milliseconds since the socket opened; readable while the actor stands still.
+#[derive(Debug)]
+pub struct Activity {
+    opened: Instant,
+    last_input_ms: AtomicU64,
+    last_growth_ms: AtomicU64,
+    /// Start of the unfinished message plus one; zero when there is none.
+    unfinished_since_ms: AtomicU64,
+}
+
+impl Activity {
+    fn new(opened: Instant) -> Self {
+        Activity { opened, last_input_ms: AtomicU64::new(0), last_growth_ms: AtomicU64::new(0), unfinished_since_ms: AtomicU64::new(0) }
+    }
+
+    /// Bytes came; afterwards a message is, or is not, unfinished. Control frames alone are not growth.
+    pub fn on_input(&self, now: Instant, message: MessageProgress) {
+        let now_ms = self.ms(now);
+        self.last_input_ms.store(now_ms, Relaxed);
+        if message.grew {
+            self.last_growth_ms.store(now_ms, Relaxed);
+        }
+        if !message.unfinished {
+            self.unfinished_since_ms.store(0, Relaxed);
+        } else if self.unfinished_since_ms.load(Relaxed) == 0 {
+            self.unfinished_since_ms.store(now_ms + 1, Relaxed);
+        }
+    }
+
+    /// When the socket opened.
+    pub fn opened(&self) -> Instant {
+        self.opened
+    }
+
+    /// When the last byte came.
+    pub fn last_input(&self) -> Instant {
+        self.opened + Duration::from_millis(self.last_input_ms.load(Relaxed))
+    }
+
+    /// When the unfinished message last grew.
+    pub fn last_growth(&self) -> Instant {
+        self.opened + Duration::from_millis(self.last_growth_ms.load(Relaxed))
+    }
+
+    /// Since when a message has been unfinished.
+    pub fn unfinished_since(&self) -> Option<Instant> {
+        let since_ms = self.unfinished_since_ms.load(Relaxed).checked_sub(1)?;
+        Some(self.opened + Duration::from_millis(since_ms))
+    }
+
+    fn ms(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.opened).as_millis()).unwrap_or(u64::MAX)
+    }
+}

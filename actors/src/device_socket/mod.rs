@@ -1,0 +1,33 @@
+//! One actor per websocket: the gate in front of the codec, the outbound lane behind it, and the link that others hold.
+//!
+//! Everything that knows the websocket crate is in this folder.
+//!
+//! ```text
+//! bytes in ─→ gate ─→ codec ─→ DeviceSocket ─→ router's mailbox
+//! bytes out ←──────────── Outgoing ←─ lane ←── router's effects, from any thread
+//! ```
+
+mod actor;
+mod gate;
+mod input;
+mod lane;
+mod link;
+mod outgoing;
+mod table;
+mod tcp;
+mod upgrade;
+
+#[cfg(test)]
+mod gate_test;
+#[cfg(test)]
+mod lane_test;
+#[cfg(test)]
+mod traps_test;
+
+pub use actor::SocketConfig;
+pub use gate::{Gate, GateLimits, Passed};
+pub use lane::{Lane, Pulled, Refused, SLICE_BYTES_MAX};
+pub use link::{Activity, Link, MessageProgress, Registration};
+pub use table::{OpenSocket, SocketTable};
+pub use tcp::TcpHandle;
+pub use upgrade::{NotAnUpgrade, Sockets, check_upgrade};

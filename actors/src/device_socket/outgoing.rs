@@ -1,0 +1,76 @@
+//! The response body of a device socket: polls the actor, then pulls the lane.
+//!
+//! The transport polls a body only while it has room, so a pull here is room there. When the connection closes, from whichever
+//! side, the actor is dropped first; what the lane still owes follows, then the close frame, then a moment in which input is read
+//! and discarded, because closing a TCP connection with unread input would take the close frame away from the peer.
+
+use super::{
+    input::SharedInput,
+    lane::Pulled,
+    link::Link,
+};
+use crate::clock;
+use bytes::Bytes;
+use futures_core::Stream;
+use relay_protocol::limits::CLOSE_LINGER;
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+use tokio::time::Sleep;
+
+type ActorStream = Pin<Box<dyn Stream<Item = Result<Bytes, actix_web::Error>>>>;
+
+pub(super) struct Outgoing {
+    /// The websocket context, with the actor in it; none once the connection is closing or the actor has ended.
+    actor: Option<ActorStream>,
+    link: Arc<Link>,
+    input: SharedInput,
+    linger: Option<Pin<Box<Sleep>>>,
+}
+
+impl Outgoing {
+    pub(super) fn new(actor: impl Stream<Item = Result<Bytes, actix_web::Error>> + 'static, link: Arc<Link>, input: SharedInput) -> Self {
+        Outgoing { actor: Some(Box::pin(actor)), link, input, linger: None }
+    }
+
+    /// Runs the actor as far as it goes now.
+    fn poll_actor(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, actix_web::Error>>> {
+        let polled = match &mut self.actor {
+            Some(actor) if self.link.lane.closing_since().is_none() => actor.as_mut().poll_next(cx),
+            Some(_) => Poll::Ready(None),
+            None => return Poll::Pending,
+        };
+        if matches!(polled, Poll::Ready(None)) || self.link.lane.closing_since().is_some() {
+            self.actor = None;
+        }
+        polled
+    }
+
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let linger = self.linger.get_or_insert_with(|| Box::pin(tokio::time::sleep(CLOSE_LINGER)));
+        let over = linger.as_mut().poll(cx).is_ready();
+        if self.input.poll_discard(cx) || over { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Stream for Outgoing {
+    type Item = Result<Bytes, actix_web::Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        if let Poll::Ready(Some(own)) = this.poll_actor(cx) {
+            // The actor writes through the lane; if it ever wrote by itself, that must not get lost.
+            return Poll::Ready(Some(own));
+        }
+        match this.link.lane.pull(clock::now(), cx) {
+            Pulled::Slice(slice) => Poll::Ready(Some(Ok(slice))),
+            Pulled::Finished { lingers: true } => this.poll_linger(cx).map(|()| None),
+            Pulled::Finished { lingers: false } => Poll::Ready(None),
+            // Without an actor and without a close to send, the peer has gone.
+            Pulled::Nothing if this.actor.is_none() => Poll::Ready(None),
+            Pulled::Nothing => Poll::Pending,
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Every open device socket of the process. Touched when one opens or ends, by the sweep, and by the admin listener; never on the
+//! way of a frame.
+
+use super::{link::Link, tcp::TcpHandle};
+use crate::{clock, user_router::message::SocketId};
+use relay_protocol::{device::Role, id::UserId};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+/// The open sockets, in the order in which they opened.
+#[derive(Debug, Default)]
+pub struct SocketTable {
+    sockets: Mutex<BTreeMap<SocketId, Arc<Link>>>,
+    last_id: AtomicU64,
+}
+
+impl SocketTable {
+    /// Opens a socket; it is in the table until the guard is dropped.
+    pub fn open(self: &Arc<Self>, user: UserId, role: Role, outbound_bytes_max: usize, tcp: Option<TcpHandle>) -> OpenSocket {
+        let id = SocketId(self.last_id.fetch_add(1, Relaxed) + 1);
+        let link = Arc::new(Link::new(id, user, role, outbound_bytes_max, tcp, clock::now()));
+        self.lock().insert(id, link.clone());
+        OpenSocket { table: self.clone(), link }
+    }
+
+    /// The sockets that are open now.
+    pub fn snapshot(&self) -> Vec<Arc<Link>> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// How many are open now.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Whether none is open.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SocketId, Arc<Link>>> {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A socket's place in the table.
+#[derive(Debug)]
+pub struct OpenSocket {
+    table: Arc<SocketTable>,
+    link: Arc<Link>,
+}
+
+impl OpenSocket {
+    /// The link.
+    pub fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+}
+
+impl Drop for OpenSocket {
+    fn drop(&mut self) {
+        self.table.lock().remove(&self.link.id);
+    }
+}

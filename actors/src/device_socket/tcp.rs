@@ -1,0 +1,31 @@
+//! The kept TCP connection of a socket, taken when it was accepted.
+
+use socket2::{SockRef, Socket};
+use std::{any::Any, io, net::Shutdown, os::fd::AsFd, time::Duration};
+
+/// A second descriptor of an accepted connection: good for ending it while the server's own is out of reach.
+#[derive(Debug)]
+pub struct TcpHandle(Socket);
+
+impl TcpHandle {
+    /// Keeps the connection that `HttpServer::on_connect` shows, and has the kernel end it when sent bytes stay unacknowledged for
+    /// `unacknowledged_max`: a peer that vanished while something is on its way to it.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors, or this is no TCP connection.
+    pub fn keep(connection: &dyn Any, unacknowledged_max: Duration) -> io::Result<Self> {
+        let stream = connection
+            .downcast_ref::<tokio::net::TcpStream>()
+            .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "not a plain TCP connection"))?;
+        SockRef::from(stream).set_tcp_user_timeout(Some(unacknowledged_max))?;
+        Ok(TcpHandle(stream.as_fd().try_clone_to_owned()?.into()))
+    }
+
+    /// Ends the connection both ways.
+    pub(super) fn shut_down(&self) {
+        if let Err(error) = self.0.shutdown(Shutdown::Both) {
+            // Already gone; that is what was wanted.
+            tracing::trace!(%error, "tcp connection had ended");
+        }
+    }
+}

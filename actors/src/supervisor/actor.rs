@@ -1,0 +1,165 @@
+//! The supervisor's shell.
+
+use super::{
+    grace::{Grace, Graces},
+    services::Services,
+    sweep::{SweepLimits, Verdict, judge},
+};
+use crate::{
+    clock::{self, EpochMs},
+    counters::Counters,
+    device_socket::{Link, SocketTable},
+    directory::Directory,
+    mailbox,
+    persistence::{Persistence, ReconcileStale},
+    user_router::{actor::RouterConfig, message::Input},
+};
+use actix::{Actor, Addr, AsyncContext, Context, Handler, Message};
+use relay_protocol::{
+    close::CloseReason,
+    id::{ConnectionId, DeviceId, UserId},
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Messages that wait for the supervisor before senders wait themselves.
+const MAILBOX_CAPACITY: usize = 4_096;
+
+/// What the supervisor takes from the configuration.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SupervisorConfig {
+    /// Limits of the sweep.
+    pub sweep: SweepLimits,
+    /// How long a desktop counts as reconnecting.
+    pub reconnect_grace: Duration,
+}
+
+/// Starts a persistence actor, on an arbiter of its choice.
+type PersistenceFactory = Box<dyn Fn() -> Addr<Persistence> + Send>;
+
+/// The actor.
+pub struct Supervisor {
+    config: SupervisorConfig,
+    graces: Graces,
+    armed: Option<Instant>,
+    directory: Arc<Directory>,
+    sockets: Arc<SocketTable>,
+    counters: Arc<Counters>,
+    services: Services,
+    start_persistence: PersistenceFactory,
+}
+
+/// Asks for a report after the reconnect wait.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub struct ArmGrace {
+    /// The account.
+    pub user: UserId,
+    /// The desktop.
+    pub desktop: DeviceId,
+    /// The generation that closed.
+    pub generation: ConnectionId,
+}
+
+impl Supervisor {
+    /// Starts the supervisor on this thread's arbiter, and makes the directory whose routers report to it.
+    pub fn launch(
+        config: SupervisorConfig,
+        routers: RouterConfig,
+        sockets: Arc<SocketTable>,
+        counters: Arc<Counters>,
+        start_persistence: impl Fn() -> Addr<Persistence> + Send + 'static,
+    ) -> (Addr<Self>, Arc<Directory>) {
+        let services = Services::new(start_persistence());
+        let mut made = None;
+        let supervisor = Supervisor::create(|ctx: &mut Context<Self>| {
+            ctx.set_mailbox_capacity(MAILBOX_CAPACITY);
+            let directory = Directory::new(routers, services.clone(), ctx.address(), counters.clone());
+            made = Some(directory.clone());
+            Supervisor {
+                config,
+                graces: Graces::default(),
+                armed: None,
+                directory,
+                sockets,
+                counters,
+                services,
+                start_persistence: Box::new(start_persistence),
+            }
+        });
+        match made {
+            Some(directory) => (supervisor, directory),
+            None => unreachable!("an actor's context is made before it runs"),
+        }
+    }
+
+    fn sweep(&mut self) {
+        let now = clock::now();
+        for link in self.sockets.snapshot() {
+            match judge(&link, now, &self.config.sweep) {
+                Verdict::Keep => {}
+                Verdict::Retire(reason) => self.retire(&link, reason, now),
+                Verdict::Close(reason) => link.lane.close(reason, now),
+                Verdict::Kill => {
+                    self.counters.killed.increment();
+                    link.kill();
+                }
+            }
+        }
+        if !self.services.persistence().connected() {
+            self.counters.persistence_restarted.increment();
+            tracing::error!("persistence actor failed; starting a new one");
+            self.services.replace_persistence((self.start_persistence)());
+        }
+    }
+
+    /// The router ends the generation and closes the link. When it cannot be told, the link is closed here, and the router learns
+    /// of it as of any other end.
+    fn retire(&self, link: &Link, reason: CloseReason, now: Instant) {
+        self.counters.retired(reason);
+        tracing::info!(user = %link.user, socket = %link.id, reason = reason.text(), queued = link.lane.queued_bytes(), "retiring");
+        let told = link.registration().is_some() && self.directory.hint(link.user, Input::Retire { socket: link.id, reason });
+        if !told {
+            link.lane.close(reason, now);
+        }
+    }
+
+    fn end_graces(&mut self, ctx: &mut Context<Self>) {
+        self.armed = None;
+        while let Some(Grace { user, desktop, generation }) = self.graces.take_ended(clock::now()) {
+            self.directory.deliver(user, Input::GraceElapsed { desktop, generation });
+        }
+        self.arm_next(ctx);
+    }
+
+    /// Waits are all equally long, so a new one never ends before the armed one.
+    fn arm_next(&mut self, ctx: &mut Context<Self>) {
+        let (None, Some(next)) = (self.armed, self.graces.next()) else { return };
+        self.armed = Some(next);
+        ctx.run_later(next.saturating_duration_since(clock::now()), Self::end_graces);
+    }
+}
+
+impl Actor for Supervisor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.run_interval(self.config.sweep.interval(), |this, _| this.sweep());
+        // Rows that an earlier process left as online stay so for one reconnect wait; who has not come back by then is gone.
+        ctx.run_later(self.config.reconnect_grace, |this, _| {
+            mailbox::deliver(&this.services.persistence(), ReconcileStale { at: EpochMs::now() });
+        });
+    }
+}
+
+impl Handler<ArmGrace> for Supervisor {
+    type Result = ();
+
+    fn handle(&mut self, message: ArmGrace, ctx: &mut Context<Self>) {
+        let ArmGrace { user, desktop, generation } = message;
+        self.graces.arm(Grace { user, desktop, generation }, clock::now() + self.config.reconnect_grace);
+        self.arm_next(ctx);
+    }
+}
