@@ -11,6 +11,8 @@
 mod actor;
 mod core;
 mod message;
+#[cfg(test)]
+mod tests;
 
 pub use actor::Persistence;
 pub use core::Statement;
