@@ -174,10 +174,8 @@ mod tests {
     fn server_arguments_replace_the_default() {
         let arguments = |extra: &[&str]| {
             let words = ["bench", "compare", "--relay-binary", "relay"].iter().chain(extra);
-            match Arguments::parse_from(words).command {
-                Command::Compare { options, .. } => options.server_args,
-                other => panic!("parsed as {other:?}"),
-            }
+            let Command::Compare { options, .. } = Arguments::parse_from(words).command else { panic!("another command") };
+            options.server_args
         };
         assert_eq!(arguments(&[]), ["--rate-burst=1000000", "--rate-per-second=1000000"]);
         assert_eq!(arguments(&["--server-arg", "--rate-burst=9"]), ["--rate-burst=9"]);

@@ -167,7 +167,9 @@ async fn serve_socket(mut stream: TcpStream, rooms: &Rooms) -> Result<(), Error>
     let room = rooms.enter(&name);
     let (read, socket) = stream.into_split();
     let me = Arc::new(AsyncMutex::new(Outbox { socket, gathered: Vec::new() }));
-    let end = forward(reader(read), &me, &room, role).await;
+    let mut unsent = None;
+    let end = forward(reader(read), &me, &room, role, &mut unsent).await;
+    flush(&mut unsent).await;
     rooms.leave(&name, &room, role, &me);
     end
 }
@@ -209,13 +211,19 @@ fn reader(read: OwnedReadHalf) -> WebSocketRead<OwnedReadHalf> {
     reader
 }
 
-async fn forward(mut reader: WebSocketRead<OwnedReadHalf>, me: &Out, room: &Room, role: Role) -> Result<(), Error> {
+/// Forwards until the socket ends. `unsent` is the other end while something gathered for it has yet to be written.
+async fn forward(
+    mut reader: WebSocketRead<OwnedReadHalf>,
+    me: &Out,
+    room: &Room,
+    role: Role,
+    unsent: &mut Option<Out>,
+) -> Result<(), Error> {
     let other = match role {
         Role::Desktop => Role::Phone,
         Role::Phone => Role::Desktop,
     };
     let mut registered = false;
-    let mut unsent: Option<Out> = None;
     loop {
         let mut nothing_to_send = |_frame| async { Ok::<(), Infallible>(()) };
         let mut next = pin!(reader.read_frame(&mut nothing_to_send));
@@ -223,9 +231,7 @@ async fn forward(mut reader: WebSocketRead<OwnedReadHalf>, me: &Out, room: &Room
         let frame = match poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await {
             Poll::Ready(frame) => frame?,
             Poll::Pending => {
-                if let Some(out) = unsent.take() {
-                    let _other_end_gone = out.lock().await.flush().await;
-                }
+                flush(unsent).await;
                 next.await?
             }
         };
@@ -243,9 +249,16 @@ async fn forward(mut reader: WebSocketRead<OwnedReadHalf>, me: &Out, room: &Room
                 if let Some(out) = &to {
                     let _other_end_gone = out.lock().await.put(frame.fin, opcode, &frame.payload).await;
                 }
-                unsent = to;
+                *unsent = to;
             }
         }
+    }
+}
+
+/// Writes what was gathered. When the other end is gone, it is lost, as the connection is.
+async fn flush(unsent: &mut Option<Out>) {
+    if let Some(out) = unsent.take() {
+        let _other_end_gone = out.lock().await.flush().await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! The generator against the floor, over real sockets. What is asserted is that every byte came back; never how fast.
 
 use relay_bench::{
-    Error, floor, idle,
+    Error, floor, frame, idle,
     link::Incoming,
     peer::Peer,
     rpc, storm,
@@ -107,6 +107,19 @@ async fn a_message_reaches_the_other_end_of_its_own_room_only() {
 }
 
 #[tokio::test]
+async fn the_last_message_before_a_goodbye_still_arrives() {
+    let target = start_floor().await;
+    let mut phone = target.connect(Peer::phone(1)).await.expect("a connection");
+    for _ in 0..20 {
+        let mut desktop = target.connect(Peer::desktop(1)).await.expect("a connection");
+        desktop.sender.send(b"last words".to_vec()).await.expect("sent");
+        desktop.sender.close().await;
+        drop(desktop);
+        assert_eq!(phone.receiver.receive().await, Incoming::Message("last words".into()));
+    }
+}
+
+#[tokio::test]
 async fn calls_that_nobody_answers_spoil_the_run() {
     let target = start_floor().await;
     // Other desktops keep taking the room over and answer nothing, so the phone's calls are lost on the way.
@@ -125,6 +138,28 @@ async fn calls_that_nobody_answers_spoil_the_run() {
     };
     let (report, _recorder) = outcome.expect("a report");
     assert!(report.value("unanswered").is_some_and(|count| count > 0.0), "{report}");
+}
+
+#[tokio::test]
+async fn wrong_answers_spoil_the_run() {
+    let target = start_floor().await;
+    let options = rpc::Options { rate: Some(500.0), ..calls(1, 1, 64) };
+    let answer_wrongly = async {
+        loop {
+            let mut usurper = target.connect(Peer::desktop(0)).await.expect("a connection");
+            // The run's own desktop may come after this one and get the calls; then it is time to take the room again.
+            let received = tokio::time::timeout(Duration::from_millis(10), usurper.receiver.receive()).await;
+            let Ok(Incoming::Message(call)) = received else { continue };
+            usurper.sender.send(frame::response(&call, "{}").expect("a call has an id")).await.expect("sent");
+        }
+    };
+    let outcome = tokio::select! {
+        outcome = rpc::run(&target, None, &options) => outcome,
+        never = answer_wrongly => never,
+    };
+    let (_report, recorder) = outcome.expect("a report");
+    let Err(error @ Error::Unclean { .. }) = recorder.judge() else { panic!("a run with wrong answers was believed") };
+    assert!(error.to_string().contains("wrong answer"), "{error}");
 }
 
 #[tokio::test]
