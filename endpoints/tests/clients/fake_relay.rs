@@ -22,19 +22,19 @@ use tokio_tungstenite::{
 use uuid::Uuid;
 
 /// Longer than anything here takes; a test that waits this long has failed.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-pub fn device(number: u128) -> DeviceId {
+pub(crate) fn device(number: u128) -> DeviceId {
     DeviceId(Uuid::from_u128(number))
 }
 
-pub struct FakeRelay {
+pub(crate) struct FakeRelay {
     listener: TcpListener,
-    pub address: RelayAddress,
+    pub(crate) address: RelayAddress,
 }
 
 impl FakeRelay {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         FakeRelay { listener, address }
@@ -45,7 +45,7 @@ impl FakeRelay {
     }
 
     /// The next client's websocket.
-    pub async fn accept(&self) -> Peer {
+    pub(crate) async fn accept(&self) -> Peer {
         let stream = self.tcp().await;
         let mut headers = HeaderMap::new();
         let mut path = String::new();
@@ -61,7 +61,7 @@ impl FakeRelay {
     }
 
     /// The next client's websocket, registered.
-    pub async fn accept_registered(&self) -> (Peer, Value) {
+    pub(crate) async fn accept_registered(&self) -> (Peer, Value) {
         let mut peer = self.accept().await;
         let register = peer.expect("register").await;
         peer.answer_register("registered", 1).await;
@@ -69,7 +69,7 @@ impl FakeRelay {
     }
 
     /// Answers the next HTTP request with fixed text; returns what was asked.
-    pub async fn answer_http(&self, status: &str, body: &str) -> String {
+    pub(crate) async fn answer_http(&self, status: &str, body: &str) -> String {
         let mut stream = self.tcp().await;
         let mut asked = Vec::new();
         let mut buffer = [0; 4096];
@@ -94,15 +94,15 @@ fn is_whole(request: &[u8]) -> bool {
     body.len() >= length.unwrap_or(0)
 }
 
-pub struct Peer {
+pub(crate) struct Peer {
     socket: WebSocketStream<TcpStream>,
-    pub headers: HeaderMap,
-    pub path: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) path: String,
 }
 
 impl Peer {
     /// The next text frame; `None` when the client has closed.
-    pub async fn text(&mut self) -> Option<String> {
+    pub(crate) async fn text(&mut self) -> Option<String> {
         loop {
             let message = timeout(PATIENCE, self.socket.next()).await.expect("a frame comes");
             match message {
@@ -114,27 +114,27 @@ impl Peer {
     }
 
     /// The next frame's payload, which must be of this type.
-    pub async fn expect(&mut self, kind: &str) -> Value {
+    pub(crate) async fn expect(&mut self, kind: &str) -> Value {
         let text = self.text().await.expect("the client is there");
         let frame: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(frame["type"], kind, "{text}");
         frame["payload"].clone()
     }
 
-    pub async fn send(&mut self, text: impl Into<String>) {
+    pub(crate) async fn send(&mut self, text: impl Into<String>) {
         self.socket.send(Message::text(text.into())).await.unwrap();
     }
 
     /// Like [`Peer::send`], for a message that the client hangs up on.
-    pub async fn send_to_a_peer_that_may_leave(&mut self, text: String) {
+    pub(crate) async fn send_to_a_peer_that_may_leave(&mut self, text: String) {
         let _ = timeout(PATIENCE, self.socket.send(Message::text(text))).await.expect("the client reads or leaves");
     }
 
-    pub async fn send_frame(&mut self, kind: &str, payload: Value) {
+    pub(crate) async fn send_frame(&mut self, kind: &str, payload: Value) {
         self.send(json!({"type": kind, "payload": payload}).to_string()).await;
     }
 
-    pub async fn answer_register(&mut self, kind: &str, session: u128) {
+    pub(crate) async fn answer_register(&mut self, kind: &str, session: u128) {
         let payload = json!({
             "sessionId": SessionId(Uuid::from_u128(session)), "resumeToken": format!("token-{session}"), "expiresAt": 1, "expiresInMs": 86_400_000,
             "connectionId": Uuid::from_u128(100), "relayInstanceId": Uuid::from_u128(200), "relayProtocolVersion": "1.7"
@@ -142,12 +142,12 @@ impl Peer {
         self.send_frame(kind, payload).await;
     }
 
-    pub async fn refuse(&mut self, code: &str, retryable: bool) {
+    pub(crate) async fn refuse(&mut self, code: &str, retryable: bool) {
         self.send_frame("error", json!({"code": code, "message": "m", "retryable": retryable})).await;
     }
 
     /// Pings and waits for the pong.
-    pub async fn ping(&mut self) {
+    pub(crate) async fn ping(&mut self) {
         self.socket.send(Message::Ping(vec![1, 2, 3].into())).await.unwrap();
         loop {
             let message = timeout(PATIENCE, self.socket.next()).await.expect("a pong comes");
@@ -157,13 +157,13 @@ impl Peer {
         }
     }
 
-    pub async fn close(&mut self, code: u16, reason: &str) {
+    pub(crate) async fn close(&mut self, code: u16, reason: &str) {
         let frame = CloseFrame { code: CloseCode::from(code), reason: reason.to_owned().into() };
         self.socket.send(Message::Close(Some(frame))).await.unwrap();
     }
 
     /// The code of the client's close frame.
-    pub async fn closed_with(&mut self) -> Option<u16> {
+    pub(crate) async fn closed_with(&mut self) -> Option<u16> {
         loop {
             match timeout(PATIENCE, self.socket.next()).await.expect("the client closes") {
                 Some(Ok(Message::Close(frame))) => return frame.map(|frame| frame.code.into()),

@@ -1,4 +1,5 @@
 //! The clients against a small server that speaks the relay's frames.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod desktop;
 mod devices;
