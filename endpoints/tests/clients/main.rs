@@ -1,0 +1,8 @@
+//! The clients against a small server that speaks the relay's frames.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod desktop;
+mod devices;
+mod fake_relay;
+mod link;
+mod phone;
