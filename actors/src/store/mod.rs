@@ -11,6 +11,11 @@ use relay_protocol::{
 };
 use std::fmt;
 
+#[cfg(test)]
+pub(crate) mod contract;
+pub mod migrate;
+pub mod sqlite;
+
 /// Why a store call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreError {
@@ -46,13 +51,13 @@ pub struct Device {
     pub status: Presence,
     /// When that presence began; none before the first.
     pub status_at: Option<EpochMs>,
-    /// First registration.
+    /// First registration; forgetting and coming back does not change it.
     pub created_at: EpochMs,
     /// Last change over HTTP.
     pub updated_at: EpochMs,
 }
 
-/// What `POST /api/devices` writes.
+/// What `POST /api/devices` writes. Texts may hold any Unicode but NUL, which PostgreSQL cannot store: HTTP handlers refuse it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceWrite {
     /// The row's key, chosen by the client or made for it.
@@ -110,8 +115,9 @@ pub struct MinimumProtocolRule {
 /// The storage contract. Each call is atomic; none blocks the calling thread.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Registers a device or updates the account's own. A forgotten row of the same account comes back, counted as created.
-    /// Another account's row, forgotten or not, is `OtherAccount`.
+    /// Registers a device or updates the account's own. A forgotten row of the same account comes back, counted as created and
+    /// like a new one: eligible unless said otherwise, disconnected, without a status time. Another account's row, forgotten or
+    /// not, is `OtherAccount`.
     async fn upsert_device(&self, write: DeviceWrite, now: EpochMs) -> Result<Upserted, StoreError>;
 
     /// The account's devices that are not forgotten, oldest first (by creation, then id).
@@ -128,14 +134,14 @@ pub trait Store: Send + Sync + 'static {
     async fn look_up(&self, ids: &[DeviceId]) -> Result<Vec<DeviceFacts>, StoreError>;
 
     /// Writes the latest presence of many devices in one transaction, marking the rows as written by this process. Ids without
-    /// a row are passed over.
+    /// a row, or with a forgotten one, are passed over. Of several writes for one device the last counts.
     async fn write_statuses(&self, writes: &[StatusWrite], instance: RelayInstanceId) -> Result<(), StoreError>;
 
-    /// Marks as disconnected every device that is stored online or reconnecting by another process, and says how many. A
-    /// starting process calls it once, one reconnect wait after its start.
+    /// Marks as disconnected, since `at`, every device (not forgotten) that is stored online or reconnecting by another process,
+    /// and says how many. A starting process calls it once, one reconnect wait after its start.
     async fn disconnect_stale(&self, instance: RelayInstanceId, at: EpochMs) -> Result<u64, StoreError>;
 
-    /// The rules that set a minimum relay protocol version.
+    /// The rules, of any kind, that set a minimum relay protocol version, oldest first.
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError>;
 
     /// A cheap round trip, for readiness.

@@ -1,0 +1,99 @@
+//! The embedded backend: one SQLite file in the data directory.
+//!
+//! Two threads, one connection each: a writer, so that writes of this process queue up instead of finding the file locked, and
+//! a read-only reader, which write-ahead logging lets answer while anybody writes. Other processes may use the file at the
+//! same time (a second relay during a deploy, `relay compat`, a backup).
+
+mod open;
+mod statements;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+pub use open::{OpenError, migrate};
+
+use crate::{
+    clock::EpochMs,
+    store::{Device, DevicePatch, DeviceWrite, MinimumProtocolRule, StatusWrite, Store, StoreError, Upserted, migrate::MigrationReport},
+};
+use async_trait::async_trait;
+use relay_protocol::{
+    device::DeviceFacts,
+    id::{DeviceId, RelayInstanceId, UserId},
+};
+use std::path::Path;
+use worker::Worker;
+
+/// The store on one SQLite file. Dropping it runs what is queued and joins its threads.
+pub struct SqliteStore {
+    reader: Worker,
+    writer: Worker,
+    migrations: MigrationReport,
+}
+
+impl SqliteStore {
+    /// Opens the file, creating it with mode 0600 in a directory that exists, and migrates it. Blocks: for start-up only.
+    ///
+    /// # Errors
+    /// [`OpenError`] when the file cannot be used, or was not migrated.
+    pub fn open(path: &Path) -> Result<SqliteStore, OpenError> {
+        let opened = open::open(path, open::MIGRATIONS)?;
+        Ok(SqliteStore {
+            reader: Worker::start("store-reader", opened.reader).map_err(OpenError::Thread)?,
+            writer: Worker::start("store-writer", opened.writer).map_err(OpenError::Thread)?,
+            migrations: opened.migrations,
+        })
+    }
+
+    /// What opening found and applied.
+    pub fn migrations(&self) -> &MigrationReport {
+        &self.migrations
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn upsert_device(&self, write: DeviceWrite, now: EpochMs) -> Result<Upserted, StoreError> {
+        self.writer.run(move |connection| statements::upsert_device(connection, &write, now)).await
+    }
+
+    async fn devices_of(&self, user: UserId) -> Result<Vec<Device>, StoreError> {
+        self.reader.run(move |connection| Ok(statements::devices_of(connection, user)?)).await
+    }
+
+    async fn patch_device(&self, user: UserId, id: DeviceId, patch: DevicePatch, now: EpochMs) -> Result<Option<Device>, StoreError> {
+        self.writer.run(move |connection| Ok(statements::patch_device(connection, user, id, &patch, now)?)).await
+    }
+
+    async fn forget_device(&self, user: UserId, id: DeviceId, now: EpochMs) -> Result<bool, StoreError> {
+        self.writer.run(move |connection| Ok(statements::forget_device(connection, user, id, now)?)).await
+    }
+
+    async fn look_up(&self, ids: &[DeviceId]) -> Result<Vec<DeviceFacts>, StoreError> {
+        let ids = statements::id_list(ids);
+        self.reader.run(move |connection| Ok(statements::look_up(connection, &ids)?)).await
+    }
+
+    async fn write_statuses(&self, writes: &[StatusWrite], instance: RelayInstanceId) -> Result<(), StoreError> {
+        let writes = statements::status_list(writes);
+        self.writer.run(move |connection| Ok(statements::write_statuses(connection, &writes, instance)?)).await
+    }
+
+    async fn disconnect_stale(&self, instance: RelayInstanceId, at: EpochMs) -> Result<u64, StoreError> {
+        self.writer.run(move |connection| Ok(statements::disconnect_stale(connection, instance, at)?)).await
+    }
+
+    async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {
+        self.reader.run(|connection| Ok(statements::minimum_protocol_rules(connection)?)).await
+    }
+
+    async fn ping(&self) -> Result<(), StoreError> {
+        self.reader.run(|connection| Ok(statements::ping(connection)?)).await
+    }
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        StoreError::Unavailable(error.to_string())
+    }
+}
