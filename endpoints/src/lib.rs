@@ -1,1 +1,25 @@
-//! The other parties of the relay.
+//! The other parties of the relay: a sample desktop router, a phone client, and the HTTP calls that both need first.
+//!
+//! The command line (`relay desktop`, `relay phone`) and the integration tests use the same code. Nothing here knows the
+//! relay's actors; what both sides share is in `relay-protocol`.
+//!
+//! * [`link`]: one registered websocket, frames as text in and out.
+//! * [`desktop`]: a desktop that answers requests and comes back after losing its socket.
+//! * [`phone`]: a phone that calls a desktop.
+//! * [`devices`]: the account's devices over HTTP.
+//!
+//! Values that only pass through (`params`, `result`, `error`) stay raw JSON text, so that no number is reformatted and no
+//! escape rewritten.
+
+pub mod address;
+pub mod backoff;
+mod clock;
+pub mod desktop;
+pub mod devices;
+pub mod frame;
+pub mod link;
+pub mod phone;
+pub mod trace;
+
+/// The relay protocol that these clients speak (contract manifest: current and minimum).
+pub const PROTOCOL_VERSION: &str = "1.7";
