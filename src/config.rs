@@ -1,0 +1,409 @@
+//! Configuration of `relay serve`: flags over `RELAY_*` environment. Names and defaults are those of the operations page, which
+//! scripts rely on; the numbers come from `relay_protocol::limits`.
+
+use crate::{
+    limits::{CONFIGURED_DURATION_MAX, MAX_MESSAGE_BYTES_MIN, SECRET_BYTES_MIN},
+    secrets::Secret,
+};
+use humantime::Duration as HumanDuration;
+use relay_protocol::limits;
+use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
+
+/// Where `relay serve` listens for clients unless told otherwise.
+pub const LISTEN_DEFAULT: &str = "127.0.0.1:8787";
+/// Where `relay serve` listens for operators unless told otherwise.
+pub const ADMIN_LISTEN_DEFAULT: &str = "127.0.0.1:9090";
+/// Where `relay serve` keeps its files unless told otherwise.
+pub const DATA_DIR_DEFAULT: &str = "./relay-data";
+
+/// What `relay serve` runs with. Parsed, but only right after [`ServeConfig::validate`].
+#[derive(clap::Args, Clone, Debug)]
+pub struct ServeConfig {
+    /// Address for clients: HTTP API and websocket; port 0 picks a free one
+    #[arg(long, env = "RELAY_LISTEN", value_name = "HOST:PORT", default_value = LISTEN_DEFAULT)]
+    pub listen: ListenAddress,
+    /// Address for operators; keep it off the public network
+    #[arg(long, env = "RELAY_ADMIN_LISTEN", value_name = "HOST:PORT", default_value = ADMIN_LISTEN_DEFAULT)]
+    pub admin_listen: ListenAddress,
+    /// Write the addresses in use to this file (JSON) once serving; removed at the end
+    #[arg(long, env = "RELAY_READY_FILE", value_name = "PATH")]
+    pub ready_file: Option<PathBuf>,
+    /// Directory for the embedded database and generated secrets
+    #[arg(long, env = "RELAY_DATA_DIR", value_name = "PATH", default_value = DATA_DIR_DEFAULT)]
+    pub data_dir: PathBuf,
+
+    /// HS256 secret of the account tokens, at least 32 bytes [default: generated into the data directory]
+    #[arg(long, env = "RELAY_JWT_SECRET", value_name = "SECRET", hide_env_values = true)]
+    pub jwt_secret: Option<Secret>,
+    /// Require this `iss` in account tokens
+    #[arg(long, env = "RELAY_JWT_ISSUER", value_name = "TEXT")]
+    pub jwt_issuer: Option<String>,
+    /// Require this `aud` in account tokens
+    #[arg(long, env = "RELAY_JWT_AUDIENCE", value_name = "TEXT")]
+    pub jwt_audience: Option<String>,
+    /// Bearer token of the admin listener, at least 32 bytes [default: generated into the data directory]
+    #[arg(long, env = "RELAY_ADMIN_TOKEN", value_name = "SECRET", hide_env_values = true)]
+    pub admin_token: Option<Secret>,
+
+    /// How long a desktop counts as reconnecting after its socket closed
+    #[arg(long, env = "RELAY_RECONNECT_GRACE", value_name = "DURATION", default_value_t = limits::RECONNECT_GRACE.into())]
+    pub reconnect_grace: HumanDuration,
+    /// Life of a resume session from its last request
+    #[arg(long, env = "RELAY_RESUME_TTL", value_name = "DURATION", default_value_t = limits::RESUME_TTL.into())]
+    pub resume_ttl: HumanDuration,
+    /// Interval of protocol pings
+    #[arg(long, env = "RELAY_HEARTBEAT_INTERVAL", value_name = "DURATION", default_value_t = limits::HEARTBEAT_INTERVAL.into())]
+    pub heartbeat_interval: HumanDuration,
+    /// Close a socket that sent nothing for this long
+    #[arg(long, env = "RELAY_SILENCE_TIMEOUT", value_name = "DURATION", default_value_t = limits::SILENCE_TIMEOUT.into())]
+    pub silence_timeout: HumanDuration,
+    /// Close a socket that has not registered within this time
+    #[arg(long, env = "RELAY_REGISTER_TIMEOUT", value_name = "DURATION", default_value_t = limits::REGISTER_TIMEOUT.into())]
+    pub register_timeout: HumanDuration,
+    /// Deadline of an open request
+    #[arg(long, env = "RELAY_PENDING_DEFAULT", value_name = "DURATION", default_value_t = limits::PENDING_DEFAULT.into())]
+    pub pending_default: HumanDuration,
+    /// Deadline of an initial timeline load
+    #[arg(long, env = "RELAY_PENDING_LOAD", value_name = "DURATION", default_value_t = limits::PENDING_LOAD.into())]
+    pub pending_load: HumanDuration,
+    /// Deadline of an outbox submit
+    #[arg(long, env = "RELAY_PENDING_OUTBOX", value_name = "DURATION", default_value_t = limits::PENDING_OUTBOX.into())]
+    pub pending_outbox: HumanDuration,
+    /// How long compatibility rules are used before they are read again
+    #[arg(long, env = "RELAY_POLICY_CACHE", value_name = "DURATION", default_value_t = limits::POLICY_CACHE.into())]
+    pub policy_cache: HumanDuration,
+
+    /// Bytes that may wait for one connection
+    #[arg(long, env = "RELAY_OUTBOUND_LIMIT", value_name = "SIZE", default_value_t = ByteSize(limits::OUTBOUND_BYTES_MAX))]
+    pub outbound_limit: ByteSize,
+    /// Largest message that a client may send
+    #[arg(long, env = "RELAY_MAX_MESSAGE", value_name = "SIZE", default_value_t = ByteSize(limits::MESSAGE_BYTES_MAX))]
+    pub max_message: ByteSize,
+
+    /// What to log: a level, or levels by target such as info,relay_actors=debug
+    #[arg(long, env = "RELAY_LOG", value_name = "FILTER", default_value = "info")]
+    pub log: String,
+    /// How to write log lines
+    #[arg(long, env = "RELAY_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t = LogFormat::Pretty)]
+    pub log_format: LogFormat,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Pretty,
+    /// One JSON object a line.
+    Json,
+}
+
+/// A flag whose value makes no sense, alone or beside another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The flag, with its dashes.
+    pub flag: &'static str,
+    /// What is wrong with it; never contains a secret.
+    pub problem: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.flag, self.problem)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl ServeConfig {
+    /// Checks what no single flag can know.
+    ///
+    /// # Errors
+    /// The first flag that makes no sense.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.validate_addresses()?;
+        self.validate_secrets()?;
+        self.validate_durations()?;
+        self.validate_sizes()?;
+        crate::telemetry::parse_filter(&self.log).map_err(|problem| ConfigError { flag: "--log", problem })
+    }
+
+    fn validate_addresses(&self) -> Result<(), ConfigError> {
+        if self.listen == self.admin_listen && self.listen.port != 0 {
+            return refuse("--admin-listen", "must differ from --listen: nothing of the admin side is served to clients");
+        }
+        Ok(())
+    }
+
+    fn validate_secrets(&self) -> Result<(), ConfigError> {
+        for (flag, secret) in [("--jwt-secret", &self.jwt_secret), ("--admin-token", &self.admin_token)] {
+            if secret.as_ref().is_some_and(|secret| secret.is_too_short()) {
+                return refuse(flag, format!("must be at least {SECRET_BYTES_MIN} bytes long"));
+            }
+        }
+        for (flag, text) in [("--jwt-issuer", &self.jwt_issuer), ("--jwt-audience", &self.jwt_audience)] {
+            if text.as_ref().is_some_and(|text| text.is_empty()) {
+                return refuse(flag, "must not be empty; leave it out to accept any");
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_durations(&self) -> Result<(), ConfigError> {
+        let may_be_zero = [("--reconnect-grace", self.reconnect_grace), ("--policy-cache", self.policy_cache)];
+        let positive = [
+            ("--resume-ttl", self.resume_ttl),
+            ("--heartbeat-interval", self.heartbeat_interval),
+            ("--silence-timeout", self.silence_timeout),
+            ("--register-timeout", self.register_timeout),
+            ("--pending-default", self.pending_default),
+            ("--pending-load", self.pending_load),
+            ("--pending-outbox", self.pending_outbox),
+        ];
+        for (flag, duration) in positive {
+            if *duration == Duration::ZERO {
+                return refuse(flag, "must be longer than zero");
+            }
+        }
+        for (flag, duration) in positive.into_iter().chain(may_be_zero) {
+            if *duration > CONFIGURED_DURATION_MAX {
+                return refuse(flag, format!("must be at most {}", humantime::format_duration(CONFIGURED_DURATION_MAX)));
+            }
+        }
+        if *self.silence_timeout <= *self.heartbeat_interval {
+            let problem = format!("({}) must be longer than --heartbeat-interval ({})", self.silence_timeout, self.heartbeat_interval);
+            return refuse("--silence-timeout", problem + ": a quiet client is only heard when it answers a ping");
+        }
+        Ok(())
+    }
+
+    fn validate_sizes(&self) -> Result<(), ConfigError> {
+        if self.max_message.0 < MAX_MESSAGE_BYTES_MIN {
+            return refuse("--max-message", format!("must be at least {}", ByteSize(MAX_MESSAGE_BYTES_MIN)));
+        }
+        let needed = self.max_message.0.saturating_add(limits::ENVELOPE_BYTES_MAX);
+        if self.outbound_limit.0 < needed {
+            let needed = ByteSize(needed);
+            return refuse("--outbound-limit", format!("must be at least {needed}: one --max-message and the 4KiB that the relay adds"));
+        }
+        Ok(())
+    }
+}
+
+fn refuse<T>(flag: &'static str, problem: impl Into<String>) -> Result<T, ConfigError> {
+    Err(ConfigError { flag, problem: problem.into() })
+}
+
+/// A host or IP address with a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenAddress {
+    /// Host as it goes into a URL: IPv6 addresses keep their brackets.
+    pub host: String,
+    /// Port; 0 lets the system pick one.
+    pub port: u16,
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// The text was no address with a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAnAddress;
+
+impl fmt::Display for NotAnAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an address is HOST:PORT, like 127.0.0.1:8787, [::1]:8787 or localhost:0")
+    }
+}
+
+impl std::error::Error for NotAnAddress {}
+
+impl FromStr for ListenAddress {
+    type Err = NotAnAddress;
+
+    fn from_str(text: &str) -> Result<Self, NotAnAddress> {
+        let (host, port) = text.rsplit_once(':').ok_or(NotAnAddress)?;
+        let port = port.parse().ok().filter(|_| port.bytes().all(|byte| byte.is_ascii_digit())).ok_or(NotAnAddress)?;
+        let is_ip = text.parse::<SocketAddr>().is_ok();
+        let is_name = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'));
+        if is_ip || is_name { Ok(ListenAddress { host: host.to_owned(), port }) } else { Err(NotAnAddress) }
+    }
+}
+
+/// A number of bytes, written for people: `512`, `64KiB`, `32MiB`, `1GiB`. Whole numbers and binary units only, since `32MB` means
+/// two different things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteSize(pub usize);
+
+const UNITS: [(&str, usize); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, bytes) = UNITS.into_iter().find(|(_, bytes)| self.0 != 0 && self.0.is_multiple_of(*bytes)).unwrap_or(("B", 1));
+        write!(f, "{}{unit}", self.0 / bytes)
+    }
+}
+
+/// The text was no size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotASize;
+
+impl fmt::Display for NotASize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a size is a whole number of B, KiB, MiB or GiB, like 32MiB")
+    }
+}
+
+impl std::error::Error for NotASize {}
+
+impl FromStr for ByteSize {
+    type Err = NotASize;
+
+    fn from_str(text: &str) -> Result<Self, NotASize> {
+        let digits_end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits_end);
+        let number: usize = number.parse().map_err(|_not_a_number| NotASize)?;
+        let unit = unit.trim_start();
+        let bytes = match unit {
+            "" => 1,
+            _ => UNITS.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or(NotASize)?.1,
+        };
+        number.checked_mul(bytes).map(ByteSize).ok_or(NotASize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser, Debug)]
+    struct Command {
+        #[command(flatten)]
+        serve: ServeConfig,
+    }
+
+    fn parsed(flags: &[&str]) -> ServeConfig {
+        Command::try_parse_from(["relay"].iter().chain(flags)).unwrap().serve
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_operations_page_and_valid() {
+        let config = parsed(&[]);
+        assert_eq!(config.validate(), Ok(()));
+        assert_eq!(config.listen.to_string(), "127.0.0.1:8787");
+        assert_eq!(config.admin_listen.to_string(), "127.0.0.1:9090");
+        assert_eq!(config.data_dir, PathBuf::from("./relay-data"));
+        let seconds = |duration: HumanDuration| duration.as_secs();
+        assert_eq!(seconds(config.reconnect_grace), 90);
+        assert_eq!(seconds(config.resume_ttl), 24 * 3600);
+        assert_eq!((seconds(config.heartbeat_interval), seconds(config.silence_timeout)), (30, 180));
+        assert_eq!(seconds(config.register_timeout), 10);
+        assert_eq!((seconds(config.pending_default), seconds(config.pending_load), seconds(config.pending_outbox)), (90, 120, 31 * 60));
+        assert_eq!(seconds(config.policy_cache), 60);
+        assert_eq!((config.outbound_limit.to_string(), config.max_message.to_string()), ("64MiB".into(), "32MiB".into()));
+    }
+
+    #[test]
+    fn nonsense_is_refused_and_names_the_flag() {
+        let short = "x".repeat(31);
+        for (flags, flag) in [
+            (vec!["--silence-timeout", "30s"], "--silence-timeout"),
+            (vec!["--heartbeat-interval", "180s"], "--silence-timeout"),
+            (vec!["--heartbeat-interval", "0s"], "--heartbeat-interval"),
+            (vec!["--pending-load", "0s"], "--pending-load"),
+            (vec!["--resume-ttl", "1000000years"], "--resume-ttl"),
+            (vec!["--jwt-secret", &short], "--jwt-secret"),
+            (vec!["--admin-token", &short], "--admin-token"),
+            (vec!["--jwt-issuer", ""], "--jwt-issuer"),
+            (vec!["--max-message", "65535"], "--max-message"),
+            (vec!["--outbound-limit", "32MiB"], "--outbound-limit"),
+            (vec!["--outbound-limit", "33558527"], "--outbound-limit"),
+            (vec!["--admin-listen", "127.0.0.1:8787"], "--admin-listen"),
+            (vec!["--log", "relay=loud"], "--log"),
+        ] {
+            let error = parsed(&flags).validate().unwrap_err();
+            assert_eq!(error.flag, flag, "{flags:?}: {error}");
+            assert!(!error.to_string().contains(&short));
+        }
+    }
+
+    #[test]
+    fn values_at_the_edge_are_accepted() {
+        for flags in [
+            vec!["--silence-timeout", "30001ms"],
+            vec!["--reconnect-grace", "0s", "--policy-cache", "0s"],
+            vec!["--jwt-secret", &"x".repeat(32)],
+            vec!["--max-message", "64KiB"],
+            vec!["--outbound-limit", "33558528"],
+            vec!["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"],
+            vec!["--log", "warn,relay_actors=trace"],
+        ] {
+            assert_eq!(parsed(&flags).validate(), Ok(()), "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn secrets_show_neither_in_debug_output_nor_in_help() {
+        let secret = "a-secret-that-is-long-enough-to-be-one";
+        let config = parsed(&["--jwt-secret", secret, "--admin-token", secret]);
+        assert!(!format!("{config:?}").contains(secret));
+        let help = <Command as clap::CommandFactory>::command();
+        for name in ["jwt_secret", "admin_token"] {
+            let argument = help.get_arguments().find(|argument| argument.get_id() == name).unwrap();
+            assert!(argument.is_hide_env_values_set(), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_flag_has_its_environment_name() {
+        for argument in <Command as clap::CommandFactory>::command().get_arguments() {
+            let expected = format!("RELAY_{}", argument.get_id().as_str().to_uppercase());
+            assert_eq!(argument.get_env().unwrap().to_str(), Some(expected.as_str()));
+        }
+    }
+
+    #[test]
+    fn sizes_parse() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("512", 512),
+            ("512B", 512),
+            ("64KiB", 65_536),
+            ("64 kib", 65_536),
+            ("32MiB", 33_554_432),
+            ("1GiB", 1_073_741_824),
+            ("17179869183GiB", usize::MAX - (1 << 30) + 1),
+        ] {
+            assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_does_not_parse() {
+        for text in ["", "MiB", "1.5MiB", "-1", "+1", " 1", "32MB", "32M", "32MiBs", "1 2", "17179869184GiB", "99999999999999999999"] {
+            assert_eq!(text.parse::<ByteSize>(), Err(NotASize), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_print_as_they_parse() {
+        for text in ["0B", "1B", "1025B", "64KiB", "32MiB", "3GiB"] {
+            assert_eq!(text.parse::<ByteSize>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn addresses_parse_and_print() {
+        for text in ["127.0.0.1:8787", "0.0.0.0:0", "[::1]:80", "localhost:8787", "relay-1.internal:65535"] {
+            assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
+        }
+        for text in
+            ["", "8787", ":8787", "localhost", "localhost:", "localhost:65536", "localhost:+1", "::1", "http://localhost:1", "a b:1"]
+        {
+            assert_eq!(text.parse::<ListenAddress>(), Err(NotAnAddress), "{text:?}");
+        }
+    }
+}

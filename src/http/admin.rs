@@ -1,0 +1,68 @@
+//! What operators may call, on the admin listener only, with the admin token.
+
+use super::{Api, auth::Operator, error::ApiError, only, time::rfc3339};
+use actix_web::{
+    HttpRequest, HttpResponse,
+    web::{self, ServiceConfig},
+};
+use relay_actors::{clock::EpochMs, relay::ConnectionInfo};
+use relay_protocol::{
+    device::Role,
+    id::{ConnectionId, UserId},
+};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+pub(super) fn routes(config: &mut ServiceConfig) {
+    config.service(web::resource("/admin/connections").get(connections).default_service(only("GET")));
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ConnectionsQuery {
+    user: Option<UserId>,
+}
+
+#[derive(Serialize)]
+struct Connections {
+    connections: Vec<ConnectionView>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ConnectionView {
+    connection_id: ConnectionId,
+    user_id: UserId,
+    role: Role,
+    route: String,
+    connected_at: String,
+    last_inbound_at: String,
+    queued_bytes: usize,
+}
+
+impl ConnectionView {
+    fn new(connection: &ConnectionInfo, now: EpochMs) -> Self {
+        ConnectionView {
+            connection_id: connection.connection_id,
+            user_id: connection.user,
+            role: connection.role,
+            route: connection.route.to_string(),
+            connected_at: rfc3339(before(now, connection.connected_for)),
+            last_inbound_at: rfc3339(before(now, connection.silent_for)),
+            queued_bytes: connection.queued_bytes,
+        }
+    }
+}
+
+/// `GET /admin/connections[?user=UUID]`: registered sockets, of one account or of all.
+async fn connections(_: Operator, request: HttpRequest, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
+    let query = web::Query::<ConnectionsQuery>::from_query(request.query_string())
+        .map_err(|error| ApiError::InvalidPayload(format!("the query takes user=UUID only: {error}")))?;
+    let now = EpochMs::now();
+    let connections = api.relay.connections(query.user).iter().map(|connection| ConnectionView::new(connection, now)).collect();
+    Ok(HttpResponse::Ok().json(Connections { connections }))
+}
+
+fn before(time: EpochMs, duration: Duration) -> EpochMs {
+    EpochMs(time.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+}

@@ -1,0 +1,60 @@
+//! Request bodies: read within a size and a time, then taken apart field by field so that an error names the field.
+//!
+//! The content type is not looked at: a call proves itself by its bearer token, which no foreign web page can add.
+
+use super::error::ApiError;
+use crate::limits::{API_BODY_BYTES_MAX, API_BODY_READ_TIMEOUT};
+use actix_web::web::{Bytes, Payload};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+
+/// The whole body.
+///
+/// # Errors
+/// [`ApiError::PayloadTooLarge`], [`ApiError::BodyTimeout`], or [`ApiError::InvalidPayload`] when it ends early.
+pub async fn read(payload: Payload) -> Result<Bytes, ApiError> {
+    match tokio::time::timeout(API_BODY_READ_TIMEOUT, payload.to_bytes_limited(API_BODY_BYTES_MAX)).await {
+        Ok(Ok(Ok(body))) => Ok(body),
+        Ok(Ok(Err(_))) => Err(ApiError::InvalidPayload("the body ended early".into())),
+        Ok(Err(_)) => Err(ApiError::PayloadTooLarge),
+        Err(_) => Err(ApiError::BodyTimeout),
+    }
+}
+
+/// The fields of a JSON object, unparsed. `T` names them; unknown, missing and duplicate ones are refused by name.
+///
+/// # Errors
+/// [`ApiError::InvalidPayload`].
+pub fn fields<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, ApiError> {
+    // An array would do for serde's idea of a struct.
+    if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return Err(ApiError::InvalidPayload("the body must be a JSON object".into()));
+    }
+    serde_json::from_slice(body).map_err(|error| ApiError::InvalidPayload(format!("the body is not as it should be: {error}")))
+}
+
+/// A field's value.
+///
+/// # Errors
+/// [`ApiError::InvalidPayload`] saying that the field must be `what`.
+pub fn value<T: DeserializeOwned>(name: &str, raw: &RawValue, what: &str) -> Result<T, ApiError> {
+    serde_json::from_str(raw.get()).map_err(|_of_another_type| ApiError::InvalidPayload(format!("{name} must be {what}")))
+}
+
+/// A field's text: not blank, at most this many characters, without NUL, which not every storage can hold.
+///
+/// # Errors
+/// [`ApiError::InvalidPayload`] naming the field.
+pub fn text(name: &str, raw: &RawValue, characters_max: usize) -> Result<String, ApiError> {
+    let text: String = value(name, raw, "a text")?;
+    let problem = if text.contains('\0') {
+        "must not contain NUL".into()
+    } else if text.trim().is_empty() {
+        "must not be blank".into()
+    } else if text.chars().count() > characters_max {
+        format!("must be at most {characters_max} characters long")
+    } else {
+        return Ok(text);
+    };
+    Err(ApiError::InvalidPayload(format!("{name} {problem}")))
+}

@@ -1,0 +1,197 @@
+//! Everything that an HTTP call can be refused with (device-lane section 2), and its body `{"error":{"code","message","retryable"}}`.
+
+use actix_web::{
+    HttpResponse, ResponseError,
+    http::{StatusCode, header},
+};
+use relay_actors::{relay::RouterUnavailable, store::StoreError};
+use serde::Serialize;
+use std::{borrow::Cow, fmt};
+
+/// Why a call was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApiError {
+    /// No bearer token was sent.
+    TokenMissing,
+    /// The bearer token does not prove an account, or, on the admin side, is not the admin token.
+    TokenInvalid,
+    /// The bearer token proved an account until its `exp`.
+    TokenExpired,
+    /// The body or query breaks a rule; the text names the field.
+    InvalidPayload(String),
+    /// The device id in the path is not a UUID.
+    InvalidDeviceId,
+    /// The body is over the cap.
+    PayloadTooLarge,
+    /// The body did not arrive in time.
+    BodyTimeout,
+    /// The account has no such device.
+    DeviceNotFound,
+    /// The device id belongs to another account.
+    DeviceOwnershipFailed,
+    /// There is no such path.
+    NotFound,
+    /// The path does not take this method.
+    MethodNotAllowed {
+        /// The methods that it takes, as the `Allow` header lists them.
+        allow: &'static str,
+    },
+    /// Storage cannot answer now.
+    StorageUnavailable,
+    /// The account's router did not answer in time.
+    RouterUnavailable,
+    /// The process is leaving.
+    RelayDraining,
+}
+
+/// What a client does before it calls again, in seconds, where waiting helps.
+const RETRY_AFTER_SECONDS: &str = "1";
+
+impl ApiError {
+    /// The word that programs act on.
+    pub fn code(&self) -> &'static str {
+        match self {
+            ApiError::TokenMissing | ApiError::TokenInvalid | ApiError::TokenExpired => "unauthorized",
+            ApiError::InvalidPayload(_) => "invalidPayload",
+            ApiError::InvalidDeviceId => "invalidDeviceId",
+            ApiError::PayloadTooLarge => "payloadTooLarge",
+            ApiError::BodyTimeout => "requestTimeout",
+            ApiError::DeviceNotFound => "deviceNotFound",
+            ApiError::DeviceOwnershipFailed => "deviceOwnershipFailed",
+            ApiError::NotFound => "notFound",
+            ApiError::MethodNotAllowed { .. } => "methodNotAllowed",
+            ApiError::StorageUnavailable => "storageUnavailable",
+            ApiError::RouterUnavailable => "routerUnavailable",
+            ApiError::RelayDraining => "relayDraining",
+        }
+    }
+
+    /// The HTTP status.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            ApiError::TokenMissing | ApiError::TokenInvalid | ApiError::TokenExpired => StatusCode::UNAUTHORIZED,
+            ApiError::InvalidPayload(_) | ApiError::InvalidDeviceId => StatusCode::BAD_REQUEST,
+            ApiError::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            ApiError::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
+            ApiError::DeviceNotFound | ApiError::NotFound => StatusCode::NOT_FOUND,
+            ApiError::DeviceOwnershipFailed => StatusCode::CONFLICT,
+            ApiError::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            ApiError::StorageUnavailable | ApiError::RouterUnavailable | ApiError::RelayDraining => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    pub fn retryable(&self) -> bool {
+        match self {
+            ApiError::BodyTimeout | ApiError::StorageUnavailable | ApiError::RouterUnavailable | ApiError::RelayDraining => true,
+            ApiError::TokenMissing
+            | ApiError::TokenInvalid
+            | ApiError::TokenExpired
+            | ApiError::InvalidPayload(_)
+            | ApiError::InvalidDeviceId
+            | ApiError::PayloadTooLarge
+            | ApiError::DeviceNotFound
+            | ApiError::DeviceOwnershipFailed
+            | ApiError::NotFound
+            | ApiError::MethodNotAllowed { .. } => false,
+        }
+    }
+
+    /// The text for people.
+    pub fn message(&self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            ApiError::TokenMissing => "send a bearer token in the Authorization header",
+            ApiError::TokenInvalid => "the bearer token is not valid here",
+            ApiError::TokenExpired => "the bearer token has expired",
+            ApiError::InvalidPayload(problem) => return Cow::Owned(problem.clone()),
+            ApiError::InvalidDeviceId => "the device id in the path is not a UUID",
+            ApiError::PayloadTooLarge => "the body is too large",
+            ApiError::BodyTimeout => "the body did not arrive in time",
+            ApiError::DeviceNotFound => "the account has no such device",
+            ApiError::DeviceOwnershipFailed => "the device id belongs to another account",
+            ApiError::NotFound => "there is nothing at this path",
+            ApiError::MethodNotAllowed { .. } => "this path does not take this method",
+            ApiError::StorageUnavailable => "storage cannot answer now",
+            ApiError::RouterUnavailable => "the account's router did not answer in time",
+            ApiError::RelayDraining => "this relay is leaving; connect again to reach its successor",
+        })
+    }
+
+    /// The challenge of a 401 (RFC 6750 section 3): an error word only when a token was sent.
+    fn challenge(&self) -> Option<&'static str> {
+        match self {
+            ApiError::TokenMissing => Some("Bearer"),
+            ApiError::TokenInvalid | ApiError::TokenExpired => Some(r#"Bearer error="invalid_token""#),
+            ApiError::InvalidPayload(_)
+            | ApiError::InvalidDeviceId
+            | ApiError::PayloadTooLarge
+            | ApiError::BodyTimeout
+            | ApiError::DeviceNotFound
+            | ApiError::DeviceOwnershipFailed
+            | ApiError::NotFound
+            | ApiError::MethodNotAllowed { .. }
+            | ApiError::StorageUnavailable
+            | ApiError::RouterUnavailable
+            | ApiError::RelayDraining => None,
+        }
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code(), self.message())
+    }
+}
+
+impl std::error::Error for ApiError {}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    error: Detail<'a>,
+}
+
+#[derive(Serialize)]
+struct Detail<'a> {
+    code: &'a str,
+    message: &'a str,
+    retryable: bool,
+}
+
+impl ResponseError for ApiError {
+    fn status_code(&self) -> StatusCode {
+        self.status()
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let mut response = HttpResponse::build(self.status());
+        if let Some(challenge) = self.challenge() {
+            response.insert_header((header::WWW_AUTHENTICATE, challenge));
+        }
+        if let ApiError::MethodNotAllowed { allow } = self {
+            response.insert_header((header::ALLOW, *allow));
+        }
+        if self.status() == StatusCode::SERVICE_UNAVAILABLE {
+            response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
+        }
+        response.json(Body { error: Detail { code: self.code(), message: &self.message(), retryable: self.retryable() } })
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unavailable(cause) => {
+                tracing::warn!(cause, "storage did not answer an api call");
+                ApiError::StorageUnavailable
+            }
+            StoreError::OtherAccount => ApiError::DeviceOwnershipFailed,
+        }
+    }
+}
+
+impl From<RouterUnavailable> for ApiError {
+    fn from(RouterUnavailable: RouterUnavailable) -> Self {
+        tracing::warn!("a router did not answer an api call");
+        ApiError::RouterUnavailable
+    }
+}

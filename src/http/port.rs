@@ -1,0 +1,52 @@
+//! What HTTP handlers ask of the running actors, as a trait: a test records instead.
+
+use async_trait::async_trait;
+use relay_actors::relay::{ConnectionInfo, Relay, RouterUnavailable};
+use relay_protocol::{
+    close::CloseReason,
+    device::Presence,
+    id::{DeviceId, RelayInstanceId, UserId},
+};
+use std::collections::BTreeMap;
+
+/// The running actors. [`Relay`] documents each call.
+#[async_trait]
+pub trait RelayPort: Send + Sync + 'static {
+    /// See [`Relay::instance_id`].
+    fn instance_id(&self) -> RelayInstanceId;
+
+    /// See [`Relay::is_draining`].
+    fn is_draining(&self) -> bool;
+
+    /// See [`Relay::presence`].
+    async fn presence(&self, user: UserId) -> Result<BTreeMap<DeviceId, Presence>, RouterUnavailable>;
+
+    /// See [`Relay::close_device`].
+    async fn close_device(&self, user: UserId, device: DeviceId, reason: CloseReason) -> Result<(), RouterUnavailable>;
+
+    /// See [`Relay::connections`].
+    fn connections(&self, user: Option<UserId>) -> Vec<ConnectionInfo>;
+}
+
+#[async_trait]
+impl RelayPort for Relay {
+    fn instance_id(&self) -> RelayInstanceId {
+        Relay::instance_id(self)
+    }
+
+    fn is_draining(&self) -> bool {
+        Relay::is_draining(self)
+    }
+
+    async fn presence(&self, user: UserId) -> Result<BTreeMap<DeviceId, Presence>, RouterUnavailable> {
+        Relay::presence(self, user).await
+    }
+
+    async fn close_device(&self, user: UserId, device: DeviceId, reason: CloseReason) -> Result<(), RouterUnavailable> {
+        Relay::close_device(self, user, device, reason).await
+    }
+
+    fn connections(&self, user: Option<UserId>) -> Vec<ConnectionInfo> {
+        Relay::connections(self, user)
+    }
+}

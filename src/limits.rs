@@ -1,0 +1,45 @@
+//! Bounds of the HTTP side and the command line: unit, value, why. Those of the device lane are in `relay_protocol::limits`.
+
+use std::time::Duration;
+
+/// Largest body of a call under `/api`. The largest valid one is about 3 KiB with every character escaped.
+pub const API_BODY_BYTES_MAX: usize = 16 * 1024;
+/// A body must have arrived within this time.
+pub const API_BODY_READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// A request's head must have arrived within this time of its connection's start or of the request before it.
+pub const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest device name, in characters.
+pub const DEVICE_NAME_CHARS_MAX: usize = 200;
+/// Longest platform word, in characters.
+pub const PLATFORM_CHARS_MAX: usize = 64;
+/// Longest application version, in characters.
+pub const APP_VERSION_CHARS_MAX: usize = 64;
+
+/// Longest bearer token that is looked at. RS256 tokens of common providers stay below 4 KiB.
+pub const BEARER_BYTES_MAX: usize = 8 * 1024;
+/// Tolerated difference between our clock and the token issuer's, for `exp` and `nbf`.
+pub const JWT_LEEWAY: Duration = Duration::from_secs(30);
+/// Shortest secret. RFC 7518 section 3.2: an HS256 key is at least as long as the hash.
+pub const SECRET_BYTES_MIN: usize = 32;
+/// Life of a token that `relay token` mints, unless told otherwise. Operations page.
+pub const TOKEN_TTL: Duration = Duration::from_secs(60 * 60);
+/// Life of a token that a command mints for its own calls.
+pub const OWN_TOKEN_TTL: Duration = Duration::from_secs(5 * 60);
+
+/// A storage that has not answered a ping within this time is not ready.
+pub const READY_PING_TIMEOUT: Duration = Duration::from_secs(2);
+/// Connections that the kernel completes before they are accepted: a reconnect storm fits, the usual 1,024 does not hold it.
+pub const ACCEPT_BACKLOG: u32 = 4_096;
+/// How long a stopping server waits for calls that are being answered.
+pub const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+/// A command's HTTP call is given up after this long.
+pub const CLI_CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Longest duration that configuration takes: deadlines stay far from what a clock can hold.
+pub const CONFIGURED_DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// Smallest `--max-message`: what is allowed before registration must be allowed after it.
+pub const MAX_MESSAGE_BYTES_MIN: usize = relay_protocol::limits::UNREGISTERED_MESSAGE_BYTES_MAX;
+
+const _: () = assert!(OWN_TOKEN_TTL.as_secs() > 2 * CLI_CALL_TIMEOUT.as_secs());
+const _: () = assert!(4 * 3 * (DEVICE_NAME_CHARS_MAX + PLATFORM_CHARS_MAX + APP_VERSION_CHARS_MAX) < API_BODY_BYTES_MAX);
