@@ -61,7 +61,7 @@ pub(crate) struct Register {
 }
 
 /// Something that happened, from a sender whose socket keeps the router alive, or that does not matter without it.
-#[derive(Message)]
+#[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Step(pub Input);
 

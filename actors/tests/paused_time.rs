@@ -1,0 +1,231 @@
+//! The reconnect wait, the deadlines of requests, and replacement: actors driven directly, in paused time.
+
+mod support;
+
+use relay_protocol::{
+    device::{Presence, Role},
+    limits::{PENDING_DEFAULT, PENDING_LOAD, PENDING_OUTBOX, RECONNECT_GRACE},
+};
+use serde_json::json;
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+use support::{Rig, advance, settle};
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+/// The runtime's timers fire up to a millisecond late; the cores' own tables test their edges to the millisecond.
+const TICK: Duration = Duration::from_millis(2);
+
+fn pair(status: &str, reason: &str) -> (String, String) {
+    (status.into(), reason.into())
+}
+
+#[actix::test]
+async fn a_request_goes_to_the_desktop_and_its_answer_comes_back() {
+    tokio::time::pause();
+    let rig = Rig::start();
+    let (desktop_id, phone_id) = (rig.device(Role::Desktop), rig.device(Role::Mobile));
+    let desktop = rig.desktop(desktop_id).await;
+    let phone = rig.phone(phone_id, desktop_id).await;
+
+    phone.request("request-1", "system.ping").await;
+    let request = desktop.next();
+    assert_eq!(request["payload"]["clientId"], format!("{phone_id}::{desktop_id}"));
+    assert_eq!(request["payload"]["userId"], rig.user.to_string());
+    desktop.answer(&request, json!({"ok": true})).await;
+    assert_eq!(phone.next(), json!({"type": "rpc.response", "payload": {"id": "request-1", "result": {"ok": true}, "isFinal": true}}));
+}
+
+#[actix::test]
+async fn the_reconnect_wait_ends_at_its_time() {
+    tokio::time::pause();
+    let rig = Rig::start();
+    let (desktop_id, phone_id) = (rig.device(Role::Desktop), rig.device(Role::Mobile));
+    let mut desktop = rig.desktop(desktop_id).await;
+    let phone = rig.phone(phone_id, desktop_id).await;
+
+    desktop.close().await;
+    assert_eq!(phone.status(), pair("reconnecting", "socketClosed"));
+    phone.request("a", "system.ping").await;
+    assert_eq!(phone.refusal(), -32011);
+
+    advance(RECONNECT_GRACE - MILLISECOND).await;
+    assert_eq!(phone.frames(), Vec::<serde_json::Value>::new());
+    phone.request("b", "system.ping").await;
+    assert_eq!(phone.refusal(), -32011);
+    assert_eq!(rig.stored(desktop_id), Some(Presence::Reconnecting));
+
+    advance(TICK).await;
+    assert_eq!(phone.status(), pair("disconnected", "graceElapsed"));
+    phone.request("c", "system.ping").await;
+    assert_eq!(phone.refusal(), -32010);
+    assert_eq!(rig.stored(desktop_id), Some(Presence::Disconnected));
+}
+
+#[actix::test]
+async fn a_return_within_the_wait_leaves_its_end_without_effect() {
+    tokio::time::pause();
+    let rig = Rig::start();
+    let (desktop_id, phone_id) = (rig.device(Role::Desktop), rig.device(Role::Mobile));
+    let mut desktop = rig.desktop(desktop_id).await;
+    let phone = rig.phone(phone_id, desktop_id).await;
+
+    desktop.close().await;
+    assert_eq!(phone.status(), pair("reconnecting", "socketClosed"));
+    advance(RECONNECT_GRACE - MILLISECOND).await;
+    let _back = rig.desktop(desktop_id).await;
+    assert_eq!(phone.status(), pair("online", "registered"));
+    phone.hear();
+    advance(3 * RECONNECT_GRACE / 2).await;
+    assert_eq!(phone.frames(), Vec::<serde_json::Value>::new(), "the first wait's end changed something");
+    assert_eq!(rig.stored(desktop_id), Some(Presence::Online));
+}
+
+#[actix::test]
+async fn a_second_close_starts_a_whole_wait() {
+    tokio::time::pause();
+    let rig = Rig::start();
+    let (desktop_id, phone_id) = (rig.device(Role::Desktop), rig.device(Role::Mobile));
+    let mut desktop = rig.desktop(desktop_id).await;
+    let phone = rig.phone(phone_id, desktop_id).await;
+    desktop.close().await;
+    advance(RECONNECT_GRACE / 2).await;
+    let mut desktop = rig.desktop(desktop_id).await;
+    desktop.close().await;
+    phone.frames();
+    advance(RECONNECT_GRACE - MILLISECOND).await;
+    assert_eq!(phone.frames(), Vec::<serde_json::Value>::new());
+    advance(TICK).await;
+    assert_eq!(phone.status(), pair("disconnected", "graceElapsed"));
+}
+
+#[actix::test]
+async fn each_class_of_request_has_its_own_deadline() {
+    tokio::time::pause();
+    let rig = Rig::start();
+    let (desktop_id, phone_id) = (rig.device(Role::Desktop), rig.device(Role::Mobile));
+    let desktop = rig.desktop(desktop_id).await;
+    let phone = rig.phone(phone_id, desktop_id).await;
+    for (method, deadline) in [("system.ping", PENDING_DEFAULT), ("run.chatLoad", PENDING_LOAD), ("run.chatOutboxSubmit", PENDING_OUTBOX)] {
+        phone.request(method, method).await;
+        let request = desktop.next();
+        // The sweep would take a link that hears nothing for a silent one.
+        let mut left = deadline - MILLISECOND;
+        while left > Duration::ZERO {
+            let step = left.min(Duration::from_secs(100));
+            advance(step).await;
+            left -= step;
+            for peer in [&desktop, &phone] {
+                peer.link()
+                    .activity
+                    .on_input(relay_actors::clock::now(), relay_actors::device_socket::MessageProgress { unfinished: false, grew: false });
+            }
+        }
+        assert_eq!(phone.frames(), Vec::<serde_json::Value>::new(), "{method}");
+        advance(TICK).await;
+        assert_eq!(phone.refusal(), -32012, "{method}");
+        desktop.answer(&request, json!(1)).await;
+        assert_eq!(phone.frames(), Vec::<serde_json::Value>::new(), "{method}: a late answer finds no route");
+    }
+}
+
+#[actix::test]
+async fn a_route_that_registers_again_replaces_its_socket() {
+    tokio::time::pause();
+    let rig = Rig::start();
+    let (desktop_id, phone_id) = (rig.device(Role::Desktop), rig.device(Role::Mobile));
+    let mut old = rig.desktop(desktop_id).await;
+    let mut phone = rig.phone(phone_id, desktop_id).await;
+    phone.request("a", "system.ping").await;
+    assert_eq!(old.next()["payload"]["id"], "a");
+
+    let new = rig.desktop(desktop_id).await;
+    assert_eq!(old.next(), json!({"close": 4002, "reason": "replaced"}));
+    let frames = phone.frames();
+    assert_eq!(frames[0]["payload"]["error"]["code"], -32011, "{frames:?}");
+    assert_eq!(frames[1]["payload"]["payload"]["status"], "online", "{frames:?}");
+    assert_eq!(frames.len(), 2, "no moment offline: {frames:?}");
+
+    // The late end of the old socket changes nothing.
+    old.close().await;
+    advance(2 * RECONNECT_GRACE / 3).await;
+    phone.request("b", "system.ping").await;
+    let request = new.next();
+
+    // A phone that comes back gets the answer to what its old socket asked.
+    phone.close().await;
+    let phone = rig.phone(phone_id, desktop_id).await;
+    new.answer(&request, json!("late")).await;
+    assert_eq!(phone.next()["payload"]["result"], "late");
+}
+
+#[actix::test]
+async fn a_router_goes_with_its_last_state_and_comes_back_when_needed() {
+    tokio::time::pause();
+    let rig = Rig::start();
+    let device = rig.device(Role::Desktop);
+    let mut peer = rig.open(Role::Desktop);
+    peer.register_with(&rig, &json!({"deviceId": "nonsense", "relayProtocolVersion": "1.7"})).await;
+    assert_eq!(peer.next()["payload"]["code"], "invalidDeviceId");
+    assert_eq!(rig.directory.len(), 0, "a failed registration leaves nothing behind");
+
+    peer.register(&rig, device, None).await;
+    assert_eq!(peer.next()["type"], "registered");
+    assert_eq!(rig.directory.len(), 1);
+    peer.close().await;
+    advance(RECONNECT_GRACE + TICK).await;
+    assert_eq!(rig.directory.len(), 1, "its resume session is live state");
+    advance(relay_protocol::limits::RESUME_TTL).await;
+    assert_eq!(rig.directory.len(), 0);
+    let _again = rig.desktop(device).await;
+    assert_eq!(rig.directory.len(), 1);
+}
+
+#[actix::test]
+async fn a_silent_socket_is_retired_and_its_desktop_reconnecting() {
+    tokio::time::pause();
+    let rig = Rig::start();
+    let (desktop_id, phone_id) = (rig.device(Role::Desktop), rig.device(Role::Mobile));
+    let desktop = rig.desktop(desktop_id).await;
+    let phone = rig.phone(phone_id, desktop_id).await;
+    advance(Duration::from_secs(100)).await;
+    phone
+        .link()
+        .activity
+        .on_input(relay_actors::clock::now(), relay_actors::device_socket::MessageProgress { unfinished: false, grew: false });
+    advance(Duration::from_secs(79)).await;
+    assert_eq!(desktop.frames(), Vec::<serde_json::Value>::new());
+    for _ in 0..8 {
+        advance(Duration::from_millis(250)).await;
+    }
+    assert_eq!(desktop.next(), json!({"close": 4004, "reason": "silent"}));
+    assert_eq!(phone.status(), pair("reconnecting", "silent"));
+    assert_eq!(rig.counters.retired_silent.get(), 1);
+}
+
+#[actix::test]
+async fn stale_rows_are_ended_one_reconnect_wait_after_the_start() {
+    tokio::time::pause();
+    let rig = Rig::start();
+    advance(RECONNECT_GRACE - MILLISECOND).await;
+    assert!(!rig.store.stale_ended.load(Relaxed));
+    advance(TICK).await;
+    assert!(rig.store.stale_ended.load(Relaxed));
+}
+
+#[actix::test]
+async fn a_persistence_actor_that_panics_is_started_anew() {
+    tokio::time::pause();
+    let rig = Rig::start();
+    let device = rig.device(Role::Desktop);
+    rig.store.panics.store(true, Relaxed);
+    let mut peer = rig.open(Role::Desktop);
+    peer.register(&rig, device, None).await;
+    for _ in 0..50 {
+        advance(Duration::from_millis(100)).await;
+    }
+    assert_eq!(rig.counters.persistence_restarted.get(), 1);
+    let answer = peer.next();
+    assert_eq!(answer["payload"]["retryable"], true, "{answer}");
+    peer.register(&rig, device, None).await;
+    settle().await;
+    assert_eq!(peer.next()["type"], "registered");
+}

@@ -1,0 +1,276 @@
+//! Actors driven directly: no HTTP, no sockets, paused time. A device here is a link whose lane the test reads itself.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test file uses a part of this, and nobody else does")]
+
+use actix::{Actor, Addr};
+use async_trait::async_trait;
+use relay_actors::{
+    clock::{self, EpochMs},
+    counters::Counters,
+    device_socket::{MessageProgress, OpenSocket, Pulled, SocketTable},
+    directory::Directory,
+    mailbox,
+    persistence::{Persistence, PersistenceConfig},
+    store::{Device, DevicePatch, DeviceWrite, MinimumProtocolRule, StatusWrite, Store, StoreError, Upserted},
+    supervisor::{Supervisor, SupervisorConfig, SweepLimits},
+    user_router::{
+        actor::{Registering, RouterConfig, Step, UserRouter},
+        core::CoreConfig,
+        message::Input,
+    },
+};
+use relay_protocol::{
+    device::{DeviceFacts, Presence, Role},
+    envelope::Inbound,
+    id::{DeviceId, RelayInstanceId, UserId},
+    limits,
+    rpc::Request,
+};
+use serde_json::{Value, json};
+use std::{
+    hash::RandomState,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::{Context, Waker},
+    time::Duration,
+};
+use uuid::Uuid;
+
+pub const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+/// Devices in memory, so that paused time meets no I/O. It can be told to panic, as no real backend should.
+#[derive(Default)]
+pub struct MemoryStore {
+    pub devices: Mutex<Vec<DeviceFacts>>,
+    pub statuses: Mutex<Vec<StatusWrite>>,
+    pub stale_ended: AtomicBool,
+    pub panics: AtomicBool,
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn upsert_device(&self, _: DeviceWrite, _: EpochMs) -> Result<Upserted, StoreError> {
+        Err(StoreError::Unavailable("not part of these tests".into()))
+    }
+
+    async fn devices_of(&self, _: UserId) -> Result<Vec<Device>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn patch_device(&self, _: UserId, _: DeviceId, _: DevicePatch, _: EpochMs) -> Result<Option<Device>, StoreError> {
+        Ok(None)
+    }
+
+    async fn forget_device(&self, _: UserId, _: DeviceId, _: EpochMs) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    async fn look_up(&self, ids: &[DeviceId]) -> Result<Vec<DeviceFacts>, StoreError> {
+        assert!(!self.panics.swap(false, Relaxed), "the store was told to panic");
+        Ok(self.devices.lock().unwrap().iter().filter(|row| ids.contains(&row.id)).cloned().collect())
+    }
+
+    async fn write_statuses(&self, writes: &[StatusWrite], _: RelayInstanceId) -> Result<(), StoreError> {
+        self.statuses.lock().unwrap().extend_from_slice(writes);
+        Ok(())
+    }
+
+    async fn disconnect_stale(&self, _: RelayInstanceId, _: EpochMs) -> Result<u64, StoreError> {
+        self.stale_ended.store(true, Relaxed);
+        Ok(0)
+    }
+
+    async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn ping(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+/// The running actors, on the test's own arbiter.
+pub struct Rig {
+    pub store: Arc<MemoryStore>,
+    pub sockets: Arc<SocketTable>,
+    pub directory: Arc<Directory>,
+    pub counters: Arc<Counters>,
+    pub supervisor: Addr<Supervisor>,
+    pub user: UserId,
+}
+
+impl Rig {
+    pub fn start() -> Self {
+        let (store, sockets, counters) =
+            (Arc::new(MemoryStore::default()), Arc::new(SocketTable::default()), Arc::new(Counters::default()));
+        let (user, instance) = (UserId(Uuid::new_v4()), RelayInstanceId(Uuid::new_v4()));
+        let core = CoreConfig::new(user, instance, RandomState::new());
+        let config = SupervisorConfig { sweep: SweepLimits::default(), reconnect_grace: limits::RECONNECT_GRACE };
+        let (supervisor, directory) =
+            Supervisor::launch(config, RouterConfig { core, mailbox_capacity: 64 }, sockets.clone(), counters.clone(), {
+                let store = store.clone();
+                move || Persistence::new(store.clone(), instance, PersistenceConfig::default()).start()
+            });
+        Rig { store, sockets, directory, counters, supervisor, user }
+    }
+
+    /// A device row.
+    pub fn device(&self, role: Role) -> DeviceId {
+        let id = DeviceId(Uuid::new_v4());
+        self.store.devices.lock().unwrap().push(DeviceFacts { id, user: self.user, role, relay_eligible: true });
+        id
+    }
+
+    /// A socket that has not registered.
+    pub fn open(&self, role: Role) -> Peer {
+        let socket = self.sockets.open(self.user, role, limits::OUTBOUND_BYTES_MAX, None);
+        Peer { socket: Some(socket), router: None }
+    }
+
+    /// A registered desktop.
+    pub async fn desktop(&self, device: DeviceId) -> Peer {
+        let mut peer = self.open(Role::Desktop);
+        peer.register(self, device, None).await;
+        assert_eq!(peer.next()["type"], "registered");
+        peer
+    }
+
+    /// A registered phone.
+    pub async fn phone(&self, device: DeviceId, desktop: DeviceId) -> Peer {
+        let mut peer = self.open(Role::Mobile);
+        peer.register(self, device, Some(desktop)).await;
+        assert_eq!(peer.next()["type"], "registered");
+        peer
+    }
+
+    /// The last stored status of a device.
+    pub fn stored(&self, device: DeviceId) -> Option<Presence> {
+        self.store.statuses.lock().unwrap().iter().rev().find(|write| write.device == device).map(|write| write.status)
+    }
+}
+
+/// Lets every actor do what it can do now.
+pub async fn settle() {
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Moves paused time.
+pub async fn advance(duration: Duration) {
+    settle().await;
+    tokio::time::advance(duration).await;
+    settle().await;
+}
+
+/// A device's socket, without a socket.
+pub struct Peer {
+    pub socket: Option<OpenSocket>,
+    pub router: Option<Addr<UserRouter>>,
+}
+
+impl Peer {
+    pub fn link(&self) -> &Arc<relay_actors::device_socket::Link> {
+        self.socket.as_ref().unwrap().link()
+    }
+
+    pub async fn register(&mut self, rig: &Rig, device: DeviceId, target: Option<DeviceId>) {
+        let payload = json!({"deviceId": device, "relayProtocolVersion": "1.7", "targetDesktopDeviceId": target});
+        self.register_with(rig, &payload).await;
+    }
+
+    pub async fn register_with(&mut self, rig: &Rig, payload: &Value) {
+        let frame = json!({"type": "register", "payload": payload}).to_string();
+        let Ok(Inbound::Register(register)) = Inbound::parse(frame.into()) else { panic!("no register frame") };
+        assert!(self.link().begin_registration());
+        let registering = Registering { link: self.link().clone(), header_target: None, register };
+        self.router = Some(rig.directory.register(registering));
+        settle().await;
+    }
+
+    pub async fn request(&self, id: &str, method: &str) {
+        let mut payload = json!({"id": id, "method": method, "params": {"n": 1}, "traceparent": TRACE});
+        if relay_protocol::contract::find(method).is_some_and(|method| method.mutation) {
+            payload["idempotencyKey"] = "key".into();
+        }
+        let frame = json!({"type": "rpc.request", "payload": payload}).to_string();
+        let Ok(Inbound::Request(Request::Call(call))) = Inbound::parse(frame.into()) else { panic!("no call") };
+        self.step(Input::Call { socket: self.link().id, call }).await;
+    }
+
+    /// Answers a forwarded request.
+    pub async fn answer(&self, request: &Value, result: Value) {
+        let payload = json!({"clientId": request["payload"]["clientId"], "id": request["payload"]["id"], "result": result});
+        let frame = json!({"type": "rpc.response", "payload": payload}).to_string();
+        let Ok(Inbound::Response(response)) = Inbound::parse(frame.into()) else { panic!("no response") };
+        self.step(Input::Response { socket: self.link().id, response }).await;
+    }
+
+    /// A byte comes from it, so that the sweep does not take it for silent.
+    pub fn hear(&self) {
+        self.link().activity.on_input(clock::now(), MessageProgress { unfinished: false, grew: false });
+    }
+
+    async fn step(&self, input: Input) {
+        mailbox::offer(self.router.as_ref().unwrap(), Step(input)).unwrap();
+        settle().await;
+    }
+
+    /// The socket ends, as its actor's drop tells it.
+    pub async fn close(&mut self) {
+        let socket = self.link().id;
+        if let Some(router) = &self.router {
+            mailbox::deliver(router, Step(Input::SocketClosed { socket }));
+        }
+        self.socket = None;
+        settle().await;
+    }
+
+    /// Every frame that is on the lane now: JSON for text, code and reason for a close frame.
+    pub fn frames(&self) -> Vec<Value> {
+        let mut bytes = Vec::new();
+        while let Pulled::Slice(slice) = self.link().lane.pull(clock::now(), &Context::from_waker(Waker::noop())) {
+            bytes.extend_from_slice(&slice);
+        }
+        let mut frames = Vec::new();
+        let mut rest = bytes.as_slice();
+        while let [first, length, after @ ..] = rest {
+            let (length, after) = match length {
+                126 => (usize::from(u16::from_be_bytes([after[0], after[1]])), &after[2..]),
+                short => (usize::from(*short), after),
+            };
+            let (payload, next) = after.split_at(length);
+            match first & 0xf {
+                0x1 => frames.push(serde_json::from_slice(payload).unwrap()),
+                0x8 => frames
+                    .push(json!({"close": u16::from_be_bytes([payload[0], payload[1]]), "reason": str::from_utf8(&payload[2..]).unwrap()})),
+                _ping_or_pong => {}
+            }
+            rest = next;
+        }
+        frames
+    }
+
+    /// The one frame that is on the lane now.
+    pub fn next(&self) -> Value {
+        let mut frames = self.frames();
+        assert_eq!(frames.len(), 1, "{frames:?}");
+        frames.remove(0)
+    }
+
+    /// The error number of the one response that is on the lane now.
+    pub fn refusal(&self) -> i64 {
+        let frame = self.next();
+        frame["payload"]["error"]["code"].as_i64().unwrap_or_else(|| panic!("{frame}"))
+    }
+
+    /// The one device-status event that is on the lane now: status and reason.
+    pub fn status(&self) -> (String, String) {
+        let frame = self.next();
+        assert_eq!((&frame["type"], &frame["payload"]["eventType"]), (&json!("event"), &json!("device-status")), "{frame}");
+        let text = |key: &str| frame["payload"]["payload"][key].as_str().unwrap().to_owned();
+        (text("status"), text("reason"))
+    }
+}
