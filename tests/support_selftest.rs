@@ -1,5 +1,7 @@
 //! The test harness itself: a proxy that does not stall, or a raw socket that is not raw, would let every other test lie.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 mod support;
 
 use futures_util::{SinkExt, StreamExt};

@@ -257,10 +257,12 @@ impl RawSocket {
             if let Some(text) = received.text() {
                 return text.to_owned();
             }
-            match received {
-                Received::Frame { opcode: opcode::PING, payload, .. } => self.frame(&Frame::new(opcode::PONG, payload)).await,
+            match &received {
+                Received::Frame { opcode: opcode::PING, payload, .. } => self.frame(&Frame::new(opcode::PONG, payload.clone())).await,
                 Received::Frame { opcode: opcode::PONG, .. } => {}
-                other => panic!("no text, but {other:?}"),
+                Received::Frame { .. } | Received::End | Received::EndInsideFrame | Received::Reset | Received::Nothing => {
+                    panic!("no text, but {received:?}")
+                }
             }
         }
     }

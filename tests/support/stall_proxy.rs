@@ -60,10 +60,12 @@ impl StallProxy {
             loop {
                 let (client, _from) = listener.accept().await.expect("a loopback listener accepts");
                 let watched = watched.clone();
+                // Taken before the server can see the connection: a test that has seen it there can cut it.
+                let generation = watched.borrow().generation;
                 let task = tokio::spawn(async move {
                     // A server that is gone is a client whose connection ends at once.
                     if let Ok(server) = TcpStream::connect(server).await {
-                        forward_both_ways(client, server, watched).await;
+                        forward_both_ways(client, server, watched, generation).await;
                     }
                 });
                 tasks.lock().unwrap().push(task);
@@ -109,11 +111,10 @@ impl Drop for StallProxy {
     }
 }
 
-async fn forward_both_ways(client: TcpStream, server: TcpStream, mut mode: watch::Receiver<Mode>) {
+async fn forward_both_ways(client: TcpStream, server: TcpStream, mut mode: watch::Receiver<Mode>, generation: u64) {
     for stream in [&client, &server] {
         stream.set_nodelay(true).unwrap();
     }
-    let generation = mode.borrow().generation;
     let (client_read, client_write) = client.into_split();
     let (server_read, server_write) = server.into_split();
     let mut up = Direction { from: client_read, to: server_write, mode: mode.clone() };
