@@ -18,7 +18,7 @@ pub const DATA_DIR_DEFAULT: &str = "./relay-data";
 /// What is logged unless told otherwise: the relay's own life, without what the web server says about its workers.
 const LOG_DEFAULT: &str = "info,actix_server=warn";
 
-/// What `relay serve` runs with. Parsed, but only right after [`ServeConfig::validate`].
+/// What `relay serve` runs with. Each value parses; [`ServeConfig::validate`] says whether they fit together.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ServeConfig {
     /// Address for clients: HTTP API and websocket; port 0 picks a free one

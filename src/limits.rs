@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Largest body of a call under `/api`. The largest valid one is about 3 KiB with every character escaped.
+/// Largest body of a call under `/api`. The largest valid one is about 4 KiB with every character escaped.
 pub const API_BODY_BYTES_MAX: usize = 16 * 1024;
 /// A body must have arrived within this time.
 pub const API_BODY_READ_TIMEOUT: Duration = Duration::from_secs(10);

@@ -43,7 +43,7 @@ pub enum Command {
     Device(device::Command),
     /// Apply missing migrations to the database and list all of them; `serve` does the same at its start
     Migrate(migrate::Args),
-    // Clients join here: `Desktop(desktop::Args)` and `Phone(phone::Args)`, with one line each in `run`.
+    // `Desktop(desktop::Args)` and `Phone(phone::Args)` join here, each with its line in `run`.
 }
 
 /// What a command's `--help` ends with.
@@ -55,10 +55,9 @@ pub fn help_end(example: &str) -> String {
 impl Cli {
     /// The configuration of `relay serve` with these flags.
     pub(crate) fn serve_config(flags: &[&str]) -> crate::config::ServeConfig {
-        match Cli::try_parse_from(["relay", "serve"].iter().chain(flags)).unwrap().command {
-            Command::Serve(args) => args.config,
-            other @ (Command::Token(_) | Command::Device(_) | Command::Migrate(_)) => panic!("{other:?}"),
-        }
+        let command = Cli::try_parse_from(["relay", "serve"].iter().chain(flags)).unwrap().command;
+        let Command::Serve(args) = command else { panic!("{command:?}") };
+        args.config
     }
 }
 
