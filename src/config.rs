@@ -5,7 +5,6 @@ use crate::{
     limits::{CONFIGURED_DURATION_MAX, MAX_MESSAGE_BYTES_MIN, SECRET_BYTES_MIN},
     secrets::Secret,
 };
-use humantime::Duration as HumanDuration;
 use relay_protocol::limits;
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
@@ -16,7 +15,10 @@ pub const ADMIN_LISTEN_DEFAULT: &str = "127.0.0.1:9090";
 /// Where `relay serve` keeps its files unless told otherwise.
 pub const DATA_DIR_DEFAULT: &str = "./relay-data";
 
-/// What `relay serve` runs with. Parsed, but only right after [`ServeConfig::validate`].
+/// What is logged unless told otherwise: the relay's own life, without what the web server says about its workers.
+const LOG_DEFAULT: &str = "info,actix_server=warn";
+
+/// What `relay serve` runs with. Each value parses; [`ServeConfig::validate`] says whether they fit together.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ServeConfig {
     /// Address for clients: HTTP API and websocket; port 0 picks a free one
@@ -46,32 +48,32 @@ pub struct ServeConfig {
     pub admin_token: Option<Secret>,
 
     /// How long a desktop counts as reconnecting after its socket closed
-    #[arg(long, env = "RELAY_RECONNECT_GRACE", value_name = "DURATION", default_value_t = limits::RECONNECT_GRACE.into())]
-    pub reconnect_grace: HumanDuration,
+    #[arg(long, env = "RELAY_RECONNECT_GRACE", value_name = "DURATION", default_value_t = Period(limits::RECONNECT_GRACE))]
+    pub reconnect_grace: Period,
     /// Life of a resume session from its last request
-    #[arg(long, env = "RELAY_RESUME_TTL", value_name = "DURATION", default_value_t = limits::RESUME_TTL.into())]
-    pub resume_ttl: HumanDuration,
+    #[arg(long, env = "RELAY_RESUME_TTL", value_name = "DURATION", default_value_t = Period(limits::RESUME_TTL))]
+    pub resume_ttl: Period,
     /// Interval of protocol pings
-    #[arg(long, env = "RELAY_HEARTBEAT_INTERVAL", value_name = "DURATION", default_value_t = limits::HEARTBEAT_INTERVAL.into())]
-    pub heartbeat_interval: HumanDuration,
+    #[arg(long, env = "RELAY_HEARTBEAT_INTERVAL", value_name = "DURATION", default_value_t = Period(limits::HEARTBEAT_INTERVAL))]
+    pub heartbeat_interval: Period,
     /// Close a socket that sent nothing for this long
-    #[arg(long, env = "RELAY_SILENCE_TIMEOUT", value_name = "DURATION", default_value_t = limits::SILENCE_TIMEOUT.into())]
-    pub silence_timeout: HumanDuration,
+    #[arg(long, env = "RELAY_SILENCE_TIMEOUT", value_name = "DURATION", default_value_t = Period(limits::SILENCE_TIMEOUT))]
+    pub silence_timeout: Period,
     /// Close a socket that has not registered within this time
-    #[arg(long, env = "RELAY_REGISTER_TIMEOUT", value_name = "DURATION", default_value_t = limits::REGISTER_TIMEOUT.into())]
-    pub register_timeout: HumanDuration,
+    #[arg(long, env = "RELAY_REGISTER_TIMEOUT", value_name = "DURATION", default_value_t = Period(limits::REGISTER_TIMEOUT))]
+    pub register_timeout: Period,
     /// Deadline of an open request
-    #[arg(long, env = "RELAY_PENDING_DEFAULT", value_name = "DURATION", default_value_t = limits::PENDING_DEFAULT.into())]
-    pub pending_default: HumanDuration,
+    #[arg(long, env = "RELAY_PENDING_DEFAULT", value_name = "DURATION", default_value_t = Period(limits::PENDING_DEFAULT))]
+    pub pending_default: Period,
     /// Deadline of an initial timeline load
-    #[arg(long, env = "RELAY_PENDING_LOAD", value_name = "DURATION", default_value_t = limits::PENDING_LOAD.into())]
-    pub pending_load: HumanDuration,
+    #[arg(long, env = "RELAY_PENDING_LOAD", value_name = "DURATION", default_value_t = Period(limits::PENDING_LOAD))]
+    pub pending_load: Period,
     /// Deadline of an outbox submit
-    #[arg(long, env = "RELAY_PENDING_OUTBOX", value_name = "DURATION", default_value_t = limits::PENDING_OUTBOX.into())]
-    pub pending_outbox: HumanDuration,
+    #[arg(long, env = "RELAY_PENDING_OUTBOX", value_name = "DURATION", default_value_t = Period(limits::PENDING_OUTBOX))]
+    pub pending_outbox: Period,
     /// How long compatibility rules are used before they are read again
-    #[arg(long, env = "RELAY_POLICY_CACHE", value_name = "DURATION", default_value_t = limits::POLICY_CACHE.into())]
-    pub policy_cache: HumanDuration,
+    #[arg(long, env = "RELAY_POLICY_CACHE", value_name = "DURATION", default_value_t = Period(limits::POLICY_CACHE))]
+    pub policy_cache: Period,
 
     /// Bytes that may wait for one connection
     #[arg(long, env = "RELAY_OUTBOUND_LIMIT", value_name = "SIZE", default_value_t = ByteSize(limits::OUTBOUND_BYTES_MAX))]
@@ -81,7 +83,7 @@ pub struct ServeConfig {
     pub max_message: ByteSize,
 
     /// What to log: a level, or levels by target such as info,relay_actors=debug
-    #[arg(long, env = "RELAY_LOG", value_name = "FILTER", default_value = "info")]
+    #[arg(long, env = "RELAY_LOG", value_name = "FILTER", default_value = LOG_DEFAULT)]
     pub log: String,
     /// How to write log lines
     #[arg(long, env = "RELAY_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t = LogFormat::Pretty)]
@@ -160,16 +162,16 @@ impl ServeConfig {
             ("--pending-outbox", self.pending_outbox),
         ];
         for (flag, duration) in positive {
-            if *duration == Duration::ZERO {
+            if duration.0 == Duration::ZERO {
                 return refuse(flag, "must be longer than zero");
             }
         }
         for (flag, duration) in positive.into_iter().chain(may_be_zero) {
-            if *duration > CONFIGURED_DURATION_MAX {
-                return refuse(flag, format!("must be at most {}", humantime::format_duration(CONFIGURED_DURATION_MAX)));
+            if duration.0 > CONFIGURED_DURATION_MAX {
+                return refuse(flag, format!("must be at most {}", Period(CONFIGURED_DURATION_MAX)));
             }
         }
-        if *self.silence_timeout <= *self.heartbeat_interval {
+        if self.silence_timeout <= self.heartbeat_interval {
             let problem = format!("({}) must be longer than --heartbeat-interval ({})", self.silence_timeout, self.heartbeat_interval);
             return refuse("--silence-timeout", problem + ": a quiet client is only heard when it answers a ping");
         }
@@ -191,6 +193,31 @@ impl ServeConfig {
 
 fn refuse<T>(flag: &'static str, problem: impl Into<String>) -> Result<T, ConfigError> {
     Err(ConfigError { flag, problem: problem.into() })
+}
+
+/// A duration, written for people: `90s`, `31m`, `1h 30m`, `250ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Period(pub Duration);
+
+/// In the largest unit of which it is a whole number, as the operations page writes defaults.
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(&str, u128); 3] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
+        let milliseconds = self.0.as_millis();
+        let fits = |(_, length): &(&str, u128)| milliseconds != 0 && milliseconds.is_multiple_of(*length);
+        match UNITS.into_iter().find(fits) {
+            Some((unit, length)) => write!(f, "{}{unit}", milliseconds / length),
+            None => write!(f, "{milliseconds}ms"),
+        }
+    }
+}
+
+impl FromStr for Period {
+    type Err = humantime::DurationError;
+
+    fn from_str(text: &str) -> Result<Self, humantime::DurationError> {
+        humantime::parse_duration(text).map(Period)
+    }
 }
 
 /// A host or IP address with a port.
@@ -296,7 +323,7 @@ mod tests {
         assert_eq!(config.listen.to_string(), "127.0.0.1:8787");
         assert_eq!(config.admin_listen.to_string(), "127.0.0.1:9090");
         assert_eq!(config.data_dir, PathBuf::from("./relay-data"));
-        let seconds = |duration: HumanDuration| duration.as_secs();
+        let seconds = |duration: Period| duration.0.as_secs();
         assert_eq!(seconds(config.reconnect_grace), 90);
         assert_eq!(seconds(config.resume_ttl), 24 * 3600);
         assert_eq!((seconds(config.heartbeat_interval), seconds(config.silence_timeout)), (30, 180));
@@ -362,6 +389,27 @@ mod tests {
         for argument in <Command as clap::CommandFactory>::command().get_arguments() {
             let expected = format!("RELAY_{}", argument.get_id().as_str().to_uppercase());
             assert_eq!(argument.get_env().unwrap().to_str(), Some(expected.as_str()));
+        }
+    }
+
+    #[test]
+    fn durations_are_written_for_people() {
+        for (text, shown) in [
+            ("90s", "90s"),
+            ("1m 30s", "90s"),
+            ("31m", "31m"),
+            ("24h", "24h"),
+            ("1day", "24h"),
+            ("250ms", "250ms"),
+            ("1500ms", "1500ms"),
+            ("0s", "0ms"),
+        ] {
+            let period: Period = text.parse().unwrap();
+            assert_eq!(period.to_string(), shown, "{text}");
+            assert_eq!(shown.parse(), Ok(period));
+        }
+        for text in ["", "90", "-1s", "s", "1parsec"] {
+            assert!(text.parse::<Period>().is_err(), "{text:?}");
         }
     }
 

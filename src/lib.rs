@@ -1,7 +1,13 @@
 //! The `relay` binary's library: configuration, HTTP routes, wiring, command line.
+//!
+//! [`cli`] is the way in. `relay serve` goes [`config`] → [`secrets`] → [`wiring`] (which storage, which actors) → [`server`]
+//! (listeners, signals) → [`http`] (routes).
 
+pub mod cli;
 pub mod config;
 pub mod http;
 pub mod limits;
 pub mod secrets;
+pub mod server;
 pub mod telemetry;
+pub mod wiring;

@@ -1,3 +1,5 @@
 //! The `relay` binary.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    relay::cli::main()
+}

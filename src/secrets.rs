@@ -87,10 +87,7 @@ impl fmt::Display for SecretError {
             }
             SecretError::Exposed(path, mode) => {
                 let path = path.display();
-                write!(
-                    f,
-                    "{path} may be read or written by others than its owner (mode {mode:04o}): chmod 600 it, and replace it if others saw it"
-                )
+                write!(f, "{path} may be read or written by others than its owner (mode {mode:04o}): chmod 600 it; replace it if they did")
             }
             SecretError::TooShort(path) => {
                 let path = path.display();

@@ -30,7 +30,7 @@ pub fn fields<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, ApiError> {
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err(ApiError::InvalidPayload("the body must be a JSON object".into()));
     }
-    serde_json::from_slice(body).map_err(|error| ApiError::InvalidPayload(format!("the body is not as it should be: {error}")))
+    serde_json::from_slice(body).map_err(|error| ApiError::InvalidPayload(format!("the body does not fit this call: {error}")))
 }
 
 /// A field's value.
@@ -46,7 +46,7 @@ pub fn value<T: DeserializeOwned>(name: &str, raw: &RawValue, what: &str) -> Res
 /// # Errors
 /// [`ApiError::InvalidPayload`] naming the field.
 pub fn text(name: &str, raw: &RawValue, characters_max: usize) -> Result<String, ApiError> {
-    let text: String = value(name, raw, "a text")?;
+    let text: String = value(name, raw, "a string")?;
     let problem = if text.contains('\0') {
         "must not contain NUL".into()
     } else if text.trim().is_empty() {

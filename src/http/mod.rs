@@ -15,7 +15,7 @@ pub mod time;
 #[cfg(test)]
 mod health_tests;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use self::{
     auth::{AdminToken, Authenticator},

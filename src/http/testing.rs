@@ -24,15 +24,15 @@ use std::{
     time::Duration,
 };
 
-pub(super) const ALICE: &str = "a11ce000-0000-4000-8000-000000000001";
-pub(super) const BOB: &str = "b0b00000-0000-4000-8000-000000000002";
-pub(super) const DESKTOP: &str = "de5c0000-0000-4000-8000-000000000003";
-pub(super) const PHONE: &str = "f0e00000-0000-4000-8000-000000000004";
-pub(super) const ADMIN_TOKEN: &str = "the-admin-token-of-these-tests-0123456789";
+pub(crate) const ALICE: &str = "a11ce000-0000-4000-8000-000000000001";
+pub(crate) const BOB: &str = "b0b00000-0000-4000-8000-000000000002";
+pub(crate) const DESKTOP: &str = "de5c0000-0000-4000-8000-000000000003";
+pub(crate) const PHONE: &str = "f0e00000-0000-4000-8000-000000000004";
+pub(crate) const ADMIN_TOKEN: &str = "the-admin-token-of-these-tests-0123456789";
 
 /// Devices in memory, with the contract of `Store` as far as HTTP uses it.
 #[derive(Default)]
-pub(super) struct MemoryStore {
+pub(crate) struct MemoryStore {
     state: Mutex<StoreState>,
 }
 
@@ -43,11 +43,11 @@ struct StoreState {
 }
 
 impl MemoryStore {
-    pub(super) fn set_away(&self, away: bool) {
+    pub(crate) fn set_away(&self, away: bool) {
         self.lock().away = away;
     }
 
-    pub(super) fn set_status(&self, id: &str, status: Presence, at: EpochMs) {
+    pub(crate) fn set_status(&self, id: &str, status: Presence, at: EpochMs) {
         let id: DeviceId = id.parse().unwrap();
         let mut state = self.lock();
         let row = state.rows.iter_mut().find(|(device, _)| device.facts.id == id).unwrap();
@@ -143,21 +143,21 @@ impl Store for MemoryStore {
 
 /// Answers what a test set, and keeps what it was asked to close.
 #[derive(Default)]
-pub(super) struct RelayRecorder {
+pub(crate) struct RelayRecorder {
     state: Mutex<RelayState>,
 }
 
 #[derive(Default)]
-pub(super) struct RelayState {
-    pub(super) draining: bool,
-    pub(super) router_away: bool,
-    pub(super) presence: BTreeMap<DeviceId, Presence>,
-    pub(super) connections: Vec<ConnectionInfo>,
-    pub(super) closed: Vec<(UserId, DeviceId, CloseReason)>,
+pub(crate) struct RelayState {
+    pub(crate) draining: bool,
+    pub(crate) router_away: bool,
+    pub(crate) presence: BTreeMap<DeviceId, Presence>,
+    pub(crate) connections: Vec<ConnectionInfo>,
+    pub(crate) closed: Vec<(UserId, DeviceId, CloseReason)>,
 }
 
 impl RelayRecorder {
-    pub(super) fn state(&self) -> MutexGuard<'_, RelayState> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, RelayState> {
         self.state.lock().unwrap()
     }
 }
@@ -192,14 +192,14 @@ impl RelayPort for RelayRecorder {
 }
 
 /// An API over fakes, and the fakes.
-pub(super) struct Fixture {
-    pub(super) store: Arc<MemoryStore>,
-    pub(super) relay: Arc<RelayRecorder>,
-    pub(super) api: web::Data<Api>,
+pub(crate) struct Fixture {
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) relay: Arc<RelayRecorder>,
+    pub(crate) api: web::Data<Api>,
 }
 
 impl Fixture {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (store, relay) = (Arc::new(MemoryStore::default()), Arc::new(RelayRecorder::default()));
         let api = Api {
             store: store.clone(),
@@ -209,18 +209,23 @@ impl Fixture {
         };
         Fixture { store, relay, api: web::Data::new(api) }
     }
+
+    /// The API by itself, for a whole server.
+    pub(crate) fn into_api(self) -> Api {
+        Arc::into_inner(self.api.into_inner()).unwrap()
+    }
 }
 
-pub(super) fn rules() -> TokenRules {
+pub(crate) fn rules() -> TokenRules {
     TokenRules { secret: Secret::new("k".repeat(32)), issuer: None, audience: None }
 }
 
 /// An `Authorization` header for this account.
-pub(super) fn bearer_of(user: &str) -> (&'static str, String) {
+pub(crate) fn bearer_of(user: &str) -> (&'static str, String) {
     let token = mint(&rules(), user.parse().unwrap(), Duration::from_secs(60), EpochMs::now()).unwrap();
     ("Authorization", format!("Bearer {token}"))
 }
 
-pub(super) fn no_device_link() -> Mount {
+pub(crate) fn no_device_link() -> Mount {
     Arc::new(|_| {})
 }

@@ -1,0 +1,79 @@
+//! How a client command reaches the public API: where, and as whom.
+
+use super::CliError;
+use crate::{
+    config::DATA_DIR_DEFAULT,
+    http::auth::{TokenRules, mint},
+    secrets::{Secret, jwt_secret_in},
+};
+use relay_actors::clock::EpochMs;
+use relay_endpoints::address::RelayAddress;
+use relay_protocol::id::UserId;
+use std::{path::PathBuf, time::Duration};
+
+/// Where a relay that was started without flags is.
+pub const URL_DEFAULT: &str = "http://127.0.0.1:8787";
+
+/// Flags of every command that calls the public API.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Access {
+    /// Where the relay is
+    #[arg(long, env = "RELAY_URL", value_name = "URL", default_value = URL_DEFAULT)]
+    pub url: RelayAddress,
+    /// Account to act for; a token is made for it with the data directory's secret
+    #[arg(long, env = "RELAY_USER", value_name = "UUID", required_unless_present = "token")]
+    pub user: Option<UserId>,
+    /// Account token to use instead; decides the account
+    #[arg(long, env = "RELAY_TOKEN", value_name = "JWT", hide_env_values = true)]
+    pub token: Option<Secret>,
+    /// Where the secret comes from
+    #[command(flatten)]
+    pub signing: Signing,
+}
+
+impl Access {
+    /// The token to send: the given one, or a fresh one of this life.
+    ///
+    /// # Errors
+    /// There is no secret to make one with.
+    pub fn bearer(&self, ttl: Duration) -> Result<String, CliError> {
+        match (&self.token, self.user) {
+            (Some(token), _) => Ok(token.expose().to_owned()),
+            (None, Some(user)) => self.signing.mint(user, ttl),
+            (None, None) => Err(CliError::usage("give --user UUID, or an account token in RELAY_TOKEN")),
+        }
+    }
+}
+
+/// Flags of every command that makes account tokens: those of `relay serve` that decide which are valid.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Signing {
+    /// Data directory of the relay, for its generated secret
+    #[arg(long, env = "RELAY_DATA_DIR", value_name = "PATH", default_value = DATA_DIR_DEFAULT)]
+    pub data_dir: PathBuf,
+    /// Secret of account tokens, if the relay was given one
+    #[arg(long, env = "RELAY_JWT_SECRET", value_name = "SECRET", hide_env_values = true)]
+    pub jwt_secret: Option<Secret>,
+    /// `iss` of account tokens, if the relay requires one
+    #[arg(long, env = "RELAY_JWT_ISSUER", value_name = "TEXT")]
+    pub jwt_issuer: Option<String>,
+    /// `aud` of account tokens, if the relay requires one
+    #[arg(long, env = "RELAY_JWT_AUDIENCE", value_name = "TEXT")]
+    pub jwt_audience: Option<String>,
+}
+
+impl Signing {
+    /// A token for this account, valid from now on.
+    ///
+    /// # Errors
+    /// There is no secret to make one with.
+    pub fn mint(&self, user: UserId, ttl: Duration) -> Result<String, CliError> {
+        let secret = match &self.jwt_secret {
+            Some(secret) if secret.is_too_short() => return Err(CliError::usage("--jwt-secret is too short for any relay to accept")),
+            Some(secret) => secret.clone(),
+            None => jwt_secret_in(&self.data_dir).map_err(CliError::failed)?,
+        };
+        let rules = TokenRules { secret, issuer: self.jwt_issuer.clone(), audience: self.jwt_audience.clone() };
+        mint(&rules, user, ttl, EpochMs::now()).map_err(CliError::failed)
+    }
+}

@@ -1,0 +1,192 @@
+//! `relay device`: an account's devices, over the public API.
+
+use super::{CliError, access::Access, help_end, print};
+use crate::limits::OWN_TOKEN_TTL;
+use clap::Subcommand;
+use relay_endpoints::devices::{ApiError, Device, Devices, NewDevice};
+use relay_protocol::{
+    device::{Presence, Role},
+    id::DeviceId,
+};
+use serde_json::json;
+use std::fmt::Write;
+
+/// The commands under `relay device`.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Register a device, or update the one that has this id
+    Add(Add),
+    /// List the account's devices with their presence
+    List(List),
+    /// Forget a device: its sockets are closed, its sessions end
+    Forget(Forget),
+}
+
+/// Flags of `relay device add`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = help_end("relay device add --user 0f8fad5b-d9cb-469f-a165-70867728950e --role desktop --name Workshop"))]
+pub struct Add {
+    /// Where and as whom
+    #[command(flatten)]
+    pub access: Access,
+    /// desktop (answers calls) or mobile (makes them)
+    #[arg(long, value_name = "ROLE")]
+    pub role: Role,
+    /// Name for people
+    #[arg(long)]
+    pub name: String,
+    /// The device's id [default: a new one]
+    #[arg(long, value_name = "UUID")]
+    pub device: Option<DeviceId>,
+    /// Operating system, for compatibility rules
+    #[arg(long, default_value = std::env::consts::OS)]
+    pub platform: String,
+    /// Version of its application, for compatibility rules
+    #[arg(long, value_name = "VERSION", default_value = env!("CARGO_PKG_VERSION"))]
+    pub app_version: String,
+    /// Print the device as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `relay device list`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = help_end("relay device list --user 0f8fad5b-d9cb-469f-a165-70867728950e --json"))]
+pub struct List {
+    /// Where and as whom
+    #[command(flatten)]
+    pub access: Access,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `relay device forget`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = help_end(
+    "relay device forget --user 0f8fad5b-d9cb-469f-a165-70867728950e --device 7c9e6679-7425-40de-944b-e07fc1f90ae7"
+))]
+pub struct Forget {
+    /// Where and as whom
+    #[command(flatten)]
+    pub access: Access,
+    /// The device
+    #[arg(long, value_name = "UUID")]
+    pub device: DeviceId,
+}
+
+/// Makes the call and prints its outcome.
+///
+/// # Errors
+/// The server refused or cannot be reached.
+pub async fn run(command: &Command) -> Result<(), CliError> {
+    match command {
+        Command::Add(args) => add(args).await,
+        Command::List(args) => list(args).await,
+        Command::Forget(args) => forget(args).await,
+    }
+}
+
+async fn add(args: &Add) -> Result<(), CliError> {
+    let new = NewDevice {
+        device_id: args.device,
+        role: args.role,
+        device_name: args.name.clone(),
+        platform: args.platform.clone(),
+        app_version: args.app_version.clone(),
+        relay_eligible: None,
+    };
+    let device = client(&args.access)?.register(&new).await.map_err(|error| failed(&args.access, error))?;
+    if args.json {
+        print(format_args!("{}\n", json!(device)))
+    } else {
+        print(format_args!("{} {} is registered\n", device.role, device.device_id))
+    }
+}
+
+async fn list(args: &List) -> Result<(), CliError> {
+    let devices = client(&args.access)?.list().await.map_err(|error| failed(&args.access, error))?;
+    if args.json { print(format_args!("{}\n", json!({"devices": devices}))) } else { print(table(&devices)) }
+}
+
+async fn forget(args: &Forget) -> Result<(), CliError> {
+    client(&args.access)?.forget(args.device).await.map_err(|error| failed(&args.access, error))?;
+    print(format_args!("{} is forgotten\n", args.device))
+}
+
+fn client(access: &Access) -> Result<Devices, CliError> {
+    Devices::new(access.url.clone(), access.bearer(OWN_TOKEN_TTL)?).map_err(CliError::failed)
+}
+
+fn failed(access: &Access, error: ApiError) -> CliError {
+    let text = format!("{}: {error}", access.url);
+    match error {
+        ApiError::Unreachable(_) => CliError::TryLater(text + "; is `relay serve` running there?"),
+        ApiError::Refused { error, .. } if error.retryable => CliError::TryLater(text),
+        ApiError::Refused { .. } | ApiError::Unexpected { .. } => CliError::Failed(text),
+    }
+}
+
+fn table(devices: &[Device]) -> String {
+    const HEADINGS: [&str; 6] = ["DEVICE", "ROLE", "PRESENCE", "ELIGIBLE", "PLATFORM", "NAME"];
+    let cells = |device: &Device| {
+        [
+            device.device_id.to_string(),
+            device.role.to_string(),
+            device.presence.unwrap_or(Presence::Disconnected).to_string(),
+            if device.relay_eligible { "yes" } else { "no" }.to_owned(),
+            printable(&device.platform),
+            printable(&device.device_name),
+        ]
+    };
+    let rows: Vec<[String; 6]> = std::iter::once(HEADINGS.map(ToOwned::to_owned)).chain(devices.iter().map(cells)).collect();
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+            // Writing to a String cannot fail.
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// A device chose this text; a terminal must not act on it.
+fn printable(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_lines_up_and_shows_no_control_characters() {
+        let device = |id: &str, name: &str, role, presence| Device {
+            device_id: id.parse().unwrap(),
+            role,
+            device_name: name.to_owned(),
+            platform: "linux".to_owned(),
+            app_version: "1".to_owned(),
+            relay_eligible: role == Role::Desktop,
+            status: None,
+            presence,
+        };
+        let devices = [
+            device("de5c0000-0000-4000-8000-000000000003", "Büro", Role::Desktop, Some(Presence::Reconnecting)),
+            device("f0e00000-0000-4000-8000-000000000004", "\u{1b}[2J\u{9b}x", Role::Mobile, None),
+        ];
+        assert_eq!(
+            table(&devices),
+            "\
+DEVICE                                ROLE     PRESENCE      ELIGIBLE  PLATFORM  NAME
+de5c0000-0000-4000-8000-000000000003  desktop  reconnecting  yes       linux     Büro
+f0e00000-0000-4000-8000-000000000004  mobile   disconnected  no        linux     \u{fffd}[2J\u{fffd}x
+"
+        );
+        assert_eq!(table(&[]), "DEVICE  ROLE  PRESENCE  ELIGIBLE  PLATFORM  NAME\n");
+    }
+}

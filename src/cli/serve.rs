@@ -1,0 +1,76 @@
+//! `relay serve`: the relay itself.
+
+use super::{
+    CliError,
+    demo::DemoIds,
+    help_end, print,
+    welcome::{Welcome, program},
+};
+use crate::{
+    config::ServeConfig,
+    http::{
+        Api,
+        auth::{AdminToken, Authenticator, TokenRules},
+    },
+    secrets::{ADMIN_TOKEN_FILE, JWT_SECRET_FILE, Secret, SecretError, load_or_generate, prepare_data_dir},
+    server::{self, EndSignals, Parts},
+    telemetry, wiring,
+};
+use std::{ffi::OsString, sync::Arc};
+
+/// Flags of `relay serve`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = help_end("relay serve --listen 0.0.0.0:8787 --data-dir ./relay-data"))]
+pub struct Args {
+    /// What it runs with
+    #[command(flatten)]
+    pub config: ServeConfig,
+}
+
+/// Serves until a signal ends it.
+///
+/// # Errors
+/// The configuration makes no sense, or serving cannot start or go on.
+pub fn run(args: &Args) -> Result<(), CliError> {
+    let config = &args.config;
+    config.validate().map_err(CliError::usage)?;
+    telemetry::init(&config.log, config.log_format).map_err(CliError::failed)?;
+    prepare_data_dir(&config.data_dir).map_err(CliError::failed)?;
+    let jwt_secret = secret(config, config.jwt_secret.as_ref(), JWT_SECRET_FILE).map_err(CliError::failed)?;
+    let admin_token = secret(config, config.admin_token.as_ref(), ADMIN_TOKEN_FILE).map_err(CliError::failed)?;
+    let rules = TokenRules { secret: jwt_secret, issuer: config.jwt_issuer.clone(), audience: config.jwt_audience.clone() };
+    let authenticator = Authenticator::new(&rules).map_err(CliError::failed)?;
+    let demo = DemoIds::of(&config.data_dir).map_err(|error| CliError::failed(format!("{}: {error}", config.data_dir.display())))?;
+    let store = Arc::new(wiring::open_store(&config.data_dir).map_err(CliError::failed)?);
+
+    actix_web::rt::System::new().block_on(async {
+        let mut signals = EndSignals::catch().map_err(CliError::failed)?;
+        let actors = wiring::start_actors(config, store.clone());
+        let api = Api { store, relay: actors.relay, authenticator, admin_token: AdminToken::new(&admin_token) };
+        let parts = Parts { api, device_link: actors.device_link, on_connect: actors.on_connect };
+        let stop = async move {
+            signals.next().await;
+            actix_web::rt::spawn(async move {
+                signals.next().await;
+                tracing::warn!("a second signal: ending at once");
+                std::process::exit(1);
+            });
+        };
+        let called_as = std::env::args_os().next().unwrap_or_else(|| OsString::from("relay"));
+        let program = program(std::env::var_os("CARGO").is_some(), &called_as);
+        let on_ready = |serving: &server::Serving| {
+            if let Err(error) = print(Welcome { program: &program, config, serving, demo: &demo }) {
+                tracing::warn!(%error, "the start-up text could not be printed");
+            }
+        };
+        server::run(config, parts, stop, on_ready).await.map_err(CliError::failed)
+    })
+}
+
+/// The given secret, or the data directory's.
+fn secret(config: &ServeConfig, given: Option<&Secret>, file: &str) -> Result<Secret, SecretError> {
+    match given {
+        Some(secret) => Ok(secret.clone()),
+        None => load_or_generate(&config.data_dir, file),
+    }
+}

@@ -1,0 +1,284 @@
+//! The two listeners: bind, announce, serve until told to stop, stop in order.
+//!
+//! Order of a stop: both listeners stop accepting, calls being answered get [`STOP_TIMEOUT`], the ready file goes.
+
+use crate::{
+    config::{ListenAddress, ServeConfig},
+    http::{Api, Mount, admin_routes, default_headers, public_routes},
+    limits::{ACCEPT_BACKLOG, REQUEST_HEAD_TIMEOUT, STOP_TIMEOUT},
+    secrets::replace_private,
+};
+use actix_web::{App, HttpServer, dev::Extensions, web};
+use relay_protocol::id::RelayInstanceId;
+use serde::Serialize;
+use std::{
+    any::Any,
+    fmt,
+    future::Future,
+    io,
+    net::SocketAddr,
+    num::NonZero,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread::available_parallelism,
+};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Sees each public connection before its first byte.
+pub type OnConnect = Arc<dyn Fn(&dyn Any, &mut Extensions) + Send + Sync>;
+
+/// What the listeners serve.
+pub struct Parts {
+    /// For handlers.
+    pub api: Api,
+    /// Mounts the websocket route on the public listener.
+    pub device_link: Mount,
+    /// Sees each public connection.
+    pub on_connect: OnConnect,
+}
+
+/// What a serving process says about itself, in the ready file and to [`run`]'s caller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Serving {
+    /// The public listener's address, with the port in use.
+    pub public: SocketAddr,
+    /// The admin listener's address, with the port in use.
+    pub admin: SocketAddr,
+    /// This process, as clients know it.
+    pub relay_instance_id: RelayInstanceId,
+    /// This process, as the system knows it.
+    pub pid: u32,
+}
+
+/// Why serving did not start or ended.
+#[derive(Debug)]
+pub enum ServeError {
+    /// A listener could not have its address.
+    Bind {
+        /// The flag that changes it.
+        flag: &'static str,
+        /// The address.
+        address: ListenAddress,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The ready file could not be written or removed.
+    ReadyFile(PathBuf, io::Error),
+    /// A listener failed while serving.
+    Listener(io::Error),
+    /// Signals could not be waited for.
+    Signals(io::Error),
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServeError::Bind { flag, address, error } => {
+                write!(f, "cannot listen on {address}: {error}; choose another address with {flag} HOST:PORT (port 0 picks a free one)")
+            }
+            ServeError::ReadyFile(path, error) => write!(f, "--ready-file {}: {error}", path.display()),
+            ServeError::Listener(error) => write!(f, "a listener failed: {error}"),
+            ServeError::Signals(error) => write!(f, "cannot wait for signals: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {}
+
+/// Serves until `stop` is done. `on_ready` is called once both listeners accept.
+///
+/// # Errors
+/// An address is not to be had, a listener fails, or the ready file cannot be written.
+pub async fn run(
+    config: &ServeConfig,
+    parts: Parts,
+    stop: impl Future<Output = ()>,
+    on_ready: impl FnOnce(&Serving),
+) -> Result<(), ServeError> {
+    if let Some(path) = &config.ready_file {
+        // Whoever waits for the file must not see the one of a process before.
+        remove_if_there(path)?;
+    }
+    let relay_instance_id = parts.api.relay.instance_id();
+    let api = web::Data::new(parts.api);
+
+    let (public_api, device_link, on_connect) = (api.clone(), parts.device_link, parts.on_connect);
+    let public = HttpServer::new(move || {
+        App::new().wrap(default_headers()).configure(|routes| public_routes(routes, public_api.clone(), &device_link))
+    })
+    .workers(available_parallelism().map_or(1, NonZero::get))
+    .tcp_nodelay(true)
+    .backlog(ACCEPT_BACKLOG)
+    .client_request_timeout(REQUEST_HEAD_TIMEOUT)
+    .shutdown_timeout(STOP_TIMEOUT.as_secs())
+    .disable_signals()
+    .on_connect(move |connection, extensions| on_connect(connection, extensions))
+    .bind(config.listen.to_string())
+    .map_err(|error| ServeError::Bind { flag: "--listen", address: config.listen.clone(), error })?;
+
+    let admin = HttpServer::new(move || App::new().wrap(default_headers()).configure(|routes| admin_routes(routes, api.clone())))
+        .workers(1)
+        .tcp_nodelay(true)
+        .client_request_timeout(REQUEST_HEAD_TIMEOUT)
+        .shutdown_timeout(STOP_TIMEOUT.as_secs())
+        .disable_signals()
+        .bind(config.admin_listen.to_string())
+        .map_err(|error| ServeError::Bind { flag: "--admin-listen", address: config.admin_listen.clone(), error })?;
+
+    let serving = Serving {
+        public: first_address(&public.addrs())?,
+        admin: first_address(&admin.addrs())?,
+        relay_instance_id,
+        pid: std::process::id(),
+    };
+    let (public, admin) = (public.run(), admin.run());
+    let (public_handle, admin_handle) = (public.handle(), admin.handle());
+    let mut servers = actix_web::rt::spawn(async move { tokio::try_join!(public, admin).map(|_| ()) });
+
+    announce(config, &serving)?;
+    tracing::info!(public = %serving.public, admin = %serving.admin, instance = %serving.relay_instance_id, "serving");
+    on_ready(&serving);
+
+    let ended = tokio::select! {
+        ended = &mut servers => ended,
+        () = stop => {
+            tracing::info!("stopping");
+            tokio::join!(public_handle.stop(true), admin_handle.stop(true));
+            servers.await
+        }
+    };
+    ended.map_err(|failed| ServeError::Listener(io::Error::other(failed)))?.map_err(ServeError::Listener)?;
+    if let Some(path) = &config.ready_file {
+        remove_if_there(path)?;
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// The signals that end a process: SIGTERM and SIGINT.
+pub struct EndSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl EndSignals {
+    /// Starts to catch them; from now on neither ends the process by itself.
+    ///
+    /// # Errors
+    /// The system refused.
+    pub fn catch() -> Result<Self, ServeError> {
+        let caught = |kind| signal(kind).map_err(ServeError::Signals);
+        Ok(EndSignals { terminate: caught(SignalKind::terminate())?, interrupt: caught(SignalKind::interrupt())? })
+    }
+
+    /// Waits for the next one.
+    pub async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+fn announce(config: &ServeConfig, serving: &Serving) -> Result<(), ServeError> {
+    let Some(path) = &config.ready_file else { return Ok(()) };
+    let failed = |error| ServeError::ReadyFile(path.clone(), error);
+    let content = serde_json::to_vec(serving).map_err(|error| failed(io::Error::other(error)))?;
+    replace_private(path, &content).map_err(failed)
+}
+
+fn remove_if_there(path: &Path) -> Result<(), ServeError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(ServeError::ReadyFile(path.to_owned(), error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// A name may stand for several addresses; the first is shown.
+fn first_address(addresses: &[SocketAddr]) -> Result<SocketAddr, ServeError> {
+    addresses.first().copied().ok_or_else(|| ServeError::Listener(io::Error::other("bound to no address")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cli::Cli,
+        http::testing::{ADMIN_TOKEN, ALICE, Fixture, bearer_of, no_device_link},
+    };
+    use serde_json::{Value, json};
+    use std::{cell::Cell, net::TcpListener};
+    use tokio::sync::oneshot;
+
+    fn config(flags: &[&str]) -> ServeConfig {
+        let free = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
+        Cli::serve_config(&[&free, flags].concat())
+    }
+
+    fn parts() -> Parts {
+        Parts { api: Fixture::new().into_api(), device_link: no_device_link(), on_connect: Arc::new(|_, _| {}) }
+    }
+
+    async fn get(address: SocketAddr, path: &str, authorization: Option<String>) -> (u16, Value) {
+        let mut request = reqwest::Client::builder().no_proxy().build().unwrap().get(format!("http://{address}{path}"));
+        if let Some(value) = authorization {
+            request = request.header("Authorization", value);
+        }
+        let response = request.send().await.unwrap();
+        (response.status().as_u16(), response.json().await.unwrap())
+    }
+
+    #[actix_web::test]
+    async fn both_listeners_serve_their_own_routes_until_told_to_stop() {
+        let directory = tempfile::tempdir().unwrap();
+        let ready_file = directory.path().join("ready.json");
+        std::fs::write(&ready_file, "of a process before").unwrap();
+        let config = config(&["--ready-file", ready_file.to_str().unwrap()]);
+        let (ready_sender, ready) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let server = actix_web::rt::spawn(async move {
+            run(&config, parts(), async { stopped.await.unwrap() }, |serving| ready_sender.send(serving.clone()).unwrap()).await
+        });
+        let serving = ready.await.unwrap();
+
+        let announced: Value = serde_json::from_slice(&std::fs::read(&ready_file).unwrap()).unwrap();
+        let expected = json!({
+            "public": serving.public.to_string(), "admin": serving.admin.to_string(),
+            "relayInstanceId": serving.relay_instance_id, "pid": std::process::id(),
+        });
+        assert_eq!(announced, expected);
+
+        let operator = Some(format!("Bearer {ADMIN_TOKEN}"));
+        let account = Some(bearer_of(ALICE).1);
+        for address in [serving.public, serving.admin] {
+            assert_eq!(get(address, "/livez", None).await.0, 200);
+        }
+        assert_eq!(get(serving.public, "/api/devices", account.clone()).await, (200, json!({"devices": []})));
+        assert_eq!(get(serving.admin, "/api/devices", account).await.0, 404);
+        assert_eq!(get(serving.admin, "/admin/connections", operator.clone()).await, (200, json!({"connections": []})));
+        assert_eq!(get(serving.public, "/admin/connections", operator).await.0, 404);
+
+        stop.send(()).unwrap();
+        server.await.unwrap().unwrap();
+        assert!(!ready_file.exists());
+        for address in [serving.public, serving.admin] {
+            assert!(TcpListener::bind(address).is_ok(), "{address} is free again");
+        }
+    }
+
+    #[actix_web::test]
+    async fn a_taken_address_names_the_flag_that_changes_it() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap().to_string();
+        for flag in ["--listen", "--admin-listen"] {
+            let mut config = config(&[]);
+            let listener = if flag == "--listen" { &mut config.listen } else { &mut config.admin_listen };
+            *listener = address.parse().unwrap();
+            let ready = Cell::new(false);
+            let error = run(&config, parts(), std::future::pending(), |_| ready.set(true)).await.unwrap_err().to_string();
+            assert!(error.contains(&format!("with {flag} HOST:PORT")) && error.contains(&address), "{error}");
+            assert!(!ready.get());
+        }
+    }
+}
