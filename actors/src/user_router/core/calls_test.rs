@@ -1,6 +1,6 @@
 //! Requests and responses: each rule at its edge.
 
-use super::testing::{Harness, MS, call, desktop, describe, json, response, route};
+use super::testing::{Harness, MS, call, describe, desktop, json, response, route};
 use crate::user_router::{
     core::Effects,
     message::{Effect, Input},
