@@ -89,9 +89,11 @@ impl UserCore {
     }
 
     fn has_deadlines_equal_to_records(&self) -> bool {
-        let records = self.pending.generations.iter().flat_map(|(desktop, generation)| {
-            generation.records.iter().map(|(id, record)| (record.deadline, (*desktop, id.clone())))
-        });
+        let records = self
+            .pending
+            .generations
+            .iter()
+            .flat_map(|(desktop, generation)| generation.records.iter().map(|(id, record)| (record.deadline, (*desktop, id.clone()))));
         records.collect::<BTreeMap<_, _>>() == self.pending.deadlines
     }
 

@@ -24,15 +24,15 @@ mod registrations;
 mod routes;
 mod sessions;
 
-#[cfg(any())]
+#[cfg(test)]
 mod calls_test;
-#[cfg(any())]
+#[cfg(test)]
 mod model_test;
-#[cfg(any())]
+#[cfg(test)]
 mod presence_test;
-#[cfg(any())]
+#[cfg(test)]
 mod registrations_test;
-#[cfg(any())]
+#[cfg(test)]
 mod testing;
 
 use super::message::{Effect, Input, Now};

@@ -119,14 +119,7 @@ impl Statuses {
 impl UserCore {
     /// Takes a desktop's new state, tells every connected phone of the account, and has it stored if presence changed with it: a
     /// replacement is told, but nothing began.
-    pub(super) fn change_status(
-        &mut self,
-        now: EpochMs,
-        desktop: DeviceId,
-        state: State,
-        reason: PresenceReason,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn change_status(&mut self, now: EpochMs, desktop: DeviceId, state: State, reason: PresenceReason, effects: &mut Effects) {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct Event {
