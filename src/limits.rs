@@ -27,10 +27,15 @@ pub const TOKEN_TTL: Duration = Duration::from_secs(60 * 60);
 /// Life of a token that a command mints for its own calls.
 pub const OWN_TOKEN_TTL: Duration = Duration::from_secs(5 * 60);
 
+/// Life of the token that `relay desktop` makes for itself and shows at each reconnect.
+pub const DESKTOP_TOKEN_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
 /// A storage that has not answered a ping within this time is not ready.
 pub const READY_PING_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections that the kernel completes before they are accepted: a reconnect storm fits, the usual 1,024 does not hold it.
 pub const ACCEPT_BACKLOG: u32 = 4_096;
+/// How long a leaving process waits for its sockets to close, and then for the last statuses to be stored.
+pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a stopping server waits for calls that are being answered.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 

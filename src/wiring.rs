@@ -2,30 +2,42 @@
 
 use crate::{
     config::ServeConfig,
-    http::{Mount, port::RelayPort},
-    server::OnConnect,
+    http::{Mount, device_link},
 };
-use relay_actors::store::{
-    Store,
-    migrate::MigrationReport,
-    sqlite::{self, OpenError, SqliteStore},
+use actix::Actor;
+use relay_actors::{
+    counters::Counters,
+    device_socket::{GateLimits, SocketConfig, SocketTable, Sockets},
+    persistence::{Persistence, PersistenceConfig},
+    relay::Relay,
+    store::{
+        Store,
+        migrate::MigrationReport,
+        sqlite::{self, OpenError, SqliteStore},
+    },
+    supervisor::{Supervisor, SupervisorConfig, SweepLimits},
+    user_router::{actor::RouterConfig, core::CoreConfig},
 };
+use relay_protocol::id::{RelayInstanceId, UserId};
 use std::{
+    hash::RandomState,
     path::{Path, PathBuf},
     sync::Arc,
 };
+use uuid::Uuid;
 
 /// File of the embedded database in the data directory.
 const DATABASE_FILE: &str = "relay.db";
 
-/// The running actors, and their ways in from the public listener.
+/// Messages that wait for one account's router before the sockets that send them stop reading.
+const ROUTER_MAILBOX_CAPACITY: usize = 1_024;
+
+/// The running actors, and their way in from the public listener.
 pub struct Actors {
     /// For HTTP handlers.
-    pub relay: Arc<dyn RelayPort>,
+    pub relay: Relay,
     /// Mounts the websocket route.
     pub device_link: Mount,
-    /// Sees each connection before its first byte.
-    pub on_connect: OnConnect,
 }
 
 /// The embedded database's file.
@@ -49,54 +61,36 @@ pub fn migrate(data_dir: &Path) -> Result<MigrationReport, OpenError> {
     sqlite::migrate(&database_path(data_dir))
 }
 
-/// Starts the actors on this storage.
-pub fn start_actors(_config: &ServeConfig, _store: Arc<dyn Store>) -> Actors {
-    Actors { relay: Arc::new(no_sockets::NoSockets::default()), device_link: Arc::new(|_| {}), on_connect: Arc::new(|_, _| {}) }
-}
-
-/// Stands in for the actors until the socket layer is joined here: no socket ever connects.
-mod no_sockets {
-    use super::RelayPort;
-    use async_trait::async_trait;
-    use relay_actors::relay::{ConnectionInfo, RouterUnavailable};
-    use relay_protocol::{
-        close::CloseReason,
-        device::Presence,
-        id::{DeviceId, RelayInstanceId, UserId},
+/// Starts the actors on this storage. Supervisor and persistence run on this thread's arbiter; each router on the arbiter of the
+/// worker whose socket registered first.
+pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
+    let instance = RelayInstanceId(Uuid::new_v4());
+    let (sockets, counters) = (Arc::new(SocketTable::default()), Arc::new(Counters::default()));
+    let persistence = PersistenceConfig { policy_cache: config.policy_cache.0, ..PersistenceConfig::default() };
+    let core = CoreConfig {
+        resume_ttl: config.resume_ttl.0,
+        pending_default: config.pending_default.0,
+        pending_load: config.pending_load.0,
+        pending_outbox: config.pending_outbox.0,
+        // The account is filled in for each router.
+        ..CoreConfig::new(UserId(Uuid::nil()), instance, RandomState::new())
     };
-    use std::collections::BTreeMap;
-    use uuid::Uuid;
-
-    pub(super) struct NoSockets {
-        instance: RelayInstanceId,
-    }
-
-    impl Default for NoSockets {
-        fn default() -> Self {
-            NoSockets { instance: RelayInstanceId(Uuid::new_v4()) }
-        }
-    }
-
-    #[async_trait]
-    impl RelayPort for NoSockets {
-        fn instance_id(&self) -> RelayInstanceId {
-            self.instance
-        }
-
-        fn is_draining(&self) -> bool {
-            false
-        }
-
-        async fn presence(&self, _user: UserId) -> Result<BTreeMap<DeviceId, Presence>, RouterUnavailable> {
-            Ok(BTreeMap::new())
-        }
-
-        async fn close_device(&self, _user: UserId, _device: DeviceId, _reason: CloseReason) -> Result<(), RouterUnavailable> {
-            Ok(())
-        }
-
-        fn connections(&self, _user: Option<UserId>) -> Vec<ConnectionInfo> {
-            Vec::new()
-        }
-    }
+    let supervisor = SupervisorConfig {
+        sweep: SweepLimits {
+            register_timeout: config.register_timeout.0,
+            silence_timeout: config.silence_timeout.0,
+            ..SweepLimits::default()
+        },
+        reconnect_grace: config.reconnect_grace.0,
+    };
+    let routers = RouterConfig { core, mailbox_capacity: ROUTER_MAILBOX_CAPACITY };
+    let start_persistence = move || Persistence::new(store.clone(), instance, persistence).start();
+    let (_, directory) = Supervisor::launch(supervisor, routers, sockets.clone(), counters, start_persistence);
+    let config = SocketConfig {
+        gate: GateLimits { message_bytes_max: config.max_message.0, ..GateLimits::default() },
+        heartbeat_interval: config.heartbeat_interval.0,
+        outbound_bytes_max: config.outbound_limit.0,
+    };
+    let relay = Relay::new(instance, Sockets { table: sockets, directory, config });
+    Actors { device_link: device_link::mount(&relay), relay }
 }

@@ -65,6 +65,11 @@ impl Directory {
         })
     }
 
+    /// The services that its routers use.
+    pub fn services(&self) -> &Services {
+        &self.services
+    }
+
     /// Hands a registration to the account's router, which is started on this thread's arbiter if there is none.
     pub fn register(self: &Arc<Self>, registering: Registering) -> Addr<UserRouter> {
         let (router, visit) = self.enter(registering.link.user);
@@ -161,15 +166,8 @@ impl Directory {
     }
 
     fn start(self: &Arc<Self>, user: UserId, id: RouterId) -> Addr<UserRouter> {
-        let router = UserRouter::new(
-            user,
-            id,
-            &self.config,
-            self.clone(),
-            self.services.clone(),
-            self.supervisor.clone(),
-            self.counters.clone(),
-        );
+        let router =
+            UserRouter::new(user, id, &self.config, self.clone(), self.services.clone(), self.supervisor.clone(), self.counters.clone());
         UserRouter::create(|ctx: &mut Context<UserRouter>| {
             ctx.set_mailbox_capacity(self.config.mailbox_capacity);
             router

@@ -3,11 +3,7 @@
 //! `do_send` ignores the mailbox's capacity, and a fresh clone of an address has a free slot of its own, so each holder keeps one
 //! address per link and sends through here.
 
-use actix::{
-    Actor, Addr, Handler, Message,
-    dev::ToEnvelope,
-    prelude::SendError,
-};
+use actix::{Actor, Addr, Handler, Message, dev::ToEnvelope, prelude::SendError};
 use std::time::Duration;
 
 /// Why a message was not taken. It comes back whole.

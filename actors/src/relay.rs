@@ -4,6 +4,8 @@ use crate::{
     clock,
     device_socket::{SocketTable, Sockets},
     directory::Directory,
+    mailbox,
+    persistence::Flush,
     user_router::message::Input,
 };
 use relay_protocol::{
@@ -23,6 +25,9 @@ use std::{
 
 /// How long an HTTP handler waits for a router, which answers from memory.
 const ROUTER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often a leaving process looks whether its sockets have gone.
+const LEAVE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The account's router did not answer in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +106,23 @@ impl Relay {
         }
     }
 
+    /// Begins to drain, waits until the sockets have gone, then until what is left to store is stored; each for at most `timeout`.
+    pub async fn leave(&self, timeout: Duration) {
+        self.begin_drain();
+        let gone = async {
+            while self.open_sockets() > 0 {
+                tokio::time::sleep(LEAVE_POLL_INTERVAL).await;
+            }
+        };
+        if tokio::time::timeout(timeout, gone).await.is_err() {
+            tracing::warn!(sockets = self.open_sockets(), "sockets are still open");
+        }
+        let persistence = self.directory().services().persistence();
+        if mailbox::ask(&persistence, Flush, timeout).await != Ok(Ok(())) {
+            tracing::warn!("some statuses could not be stored in time");
+        }
+    }
+
     /// How many sockets are open, registered or not.
     pub fn open_sockets(&self) -> usize {
         self.table().len()
@@ -126,17 +148,21 @@ impl Relay {
     pub fn connections(&self, user: Option<UserId>) -> Vec<ConnectionInfo> {
         let now = clock::now();
         let sockets = self.table().snapshot();
-        sockets.iter().filter(|link| user.is_none_or(|user| user == link.user)).filter_map(|link| {
-            let registration = link.registration()?;
-            Some(ConnectionInfo {
-                connection_id: registration.connection,
-                user: link.user,
-                role: link.role,
-                route: registration.route,
-                connected_for: now.saturating_duration_since(registration.at),
-                silent_for: now.saturating_duration_since(link.activity.last_input()),
-                queued_bytes: link.lane.queued_bytes(),
+        sockets
+            .iter()
+            .filter(|link| user.is_none_or(|user| user == link.user))
+            .filter_map(|link| {
+                let registration = link.registration()?;
+                Some(ConnectionInfo {
+                    connection_id: registration.connection,
+                    user: link.user,
+                    role: link.role,
+                    route: registration.route,
+                    connected_for: now.saturating_duration_since(registration.at),
+                    silent_for: now.saturating_duration_since(link.activity.last_input()),
+                    queued_bytes: link.lane.queued_bytes(),
+                })
             })
-        }).collect()
+            .collect()
     }
 }

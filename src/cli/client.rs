@@ -5,49 +5,11 @@ use relay_endpoints::{
     address::RelayAddress,
     link::{ConnectError, OpenError, RegisterError},
 };
-use relay_protocol::{
-    device::Role,
-    id::{DeviceId, UserId},
-};
-use std::{io::ErrorKind, path::PathBuf};
+use relay_protocol::{device::Role, id::DeviceId};
+use std::io::ErrorKind;
 
 /// Exit code: could not connect or register, or lost the connection.
 pub(super) const EXIT_NOT_CONNECTED: u8 = 3;
-
-// No doc comment: clap would take it for the description of the command that this is flattened into.
-#[derive(Clone, clap::Args)]
-pub(super) struct Connection {
-    /// Address of the relay: http:// or ws://
-    #[arg(long, env = "RELAY_URL", value_name = "URL", default_value = "http://127.0.0.1:8787")]
-    pub(super) url: RelayAddress,
-    /// JWT or API key; without one, a token is minted with the secret in the data directory
-    #[arg(long, env = "RELAY_TOKEN", value_name = "TOKEN", hide_env_values = true)]
-    token: Option<String>,
-    /// Data directory of the relay, for its secret
-    #[arg(long, env = "RELAY_DATA_DIR", value_name = "DIR", default_value = "./relay-data")]
-    data_dir: PathBuf,
-    /// Account to mint a token for
-    #[arg(long, env = "RELAY_USER", value_name = "UUID")]
-    user: Option<UserId>,
-}
-
-/// The bearer token to use: the one given, else one minted with the local secret.
-///
-/// # Errors
-/// A text for people: there is neither.
-pub(super) fn credentials(connection: &Connection) -> Result<String, String> {
-    // An empty variable is how scripts unset one.
-    if let Some(token) = connection.token.as_deref().filter(|token| !token.is_empty()) {
-        return Ok(token.to_owned());
-    }
-    local_token(connection)
-}
-
-/// Mints a token with the data directory's secret.
-fn local_token(connection: &Connection) -> Result<String, String> {
-    let account = connection.user.map_or_else(|| "its account".to_owned(), |user| user.to_string());
-    Err(format!("no token: pass --token (`relay token` mints one for {account}); {} was not looked at", connection.data_dir.display()))
-}
 
 /// Who wanted to connect, for the hints.
 #[derive(Clone, Copy)]
@@ -118,12 +80,6 @@ mod tests {
     use std::io;
     use uuid::Uuid;
 
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        connection: Connection,
-    }
-
     fn who() -> Who {
         Who { role: Role::Desktop, device: DeviceId(Uuid::from_u128(1)), target: None }
     }
@@ -153,16 +109,9 @@ mod tests {
     }
 
     #[test]
-    fn a_given_token_is_used_and_an_empty_one_is_none() {
-        let given = Cli::try_parse_from(["x", "--token", "t"]).unwrap().connection;
-        assert_eq!(credentials(&given).as_deref(), Ok("t"));
-        let empty = Cli::try_parse_from(["x", "--token", "", "--data-dir", "/nonexistent"]).unwrap().connection;
-        assert!(credentials(&empty).is_err());
-    }
-
-    #[test]
     fn tls_addresses_are_a_usage_error() {
-        let error = Cli::try_parse_from(["x", "--url", "wss://example.test"]).err().unwrap();
+        let words = ["relay", "device", "list", "--token", "t", "--url", "wss://example.test"];
+        let error = crate::cli::Cli::try_parse_from(words).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("not supported"));
     }

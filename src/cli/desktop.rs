@@ -1,6 +1,11 @@
 //! `relay desktop`: the sample desktop router, until Ctrl-C.
 
-use super::client::{Connection, EXIT_NOT_CONNECTED, Who, credentials, explain};
+use super::{
+    CliError,
+    access::Access,
+    client::{EXIT_NOT_CONNECTED, Who, explain},
+};
+use crate::limits::DESKTOP_TOKEN_TTL;
 use relay_endpoints::{
     desktop::{Cause, Desktop, DesktopOptions, SampleRouter, State},
     link::LinkOptions,
@@ -18,7 +23,7 @@ use tokio::signal::{
 /// Run a sample desktop that phones can call, until Ctrl-C
 ///
 /// It answers system.ping, and echoes the params of every other method. It reconnects by itself.
-#[derive(clap::Args)]
+#[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Example:
   relay desktop --device 0f8fad5b-d9cb-469f-a165-70867728950e
@@ -34,20 +39,19 @@ pub struct Args {
     /// Name that the relay shows for this connection
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Where and as whom
     #[command(flatten)]
-    connection: Connection,
+    access: Access,
 }
 
 /// Runs until it is asked to stop. One line on stdout for each change.
-pub async fn run(args: Args) -> ExitCode {
-    let token = match credentials(&args.connection) {
-        Ok(token) => token,
-        Err(problem) => {
-            eprintln!("relay desktop: {problem}");
-            return ExitCode::from(EXIT_NOT_CONNECTED);
-        }
-    };
-    let url = args.connection.url;
+///
+/// # Errors
+/// There is no token, and no secret to make one with.
+pub async fn run(args: Args) -> Result<ExitCode, CliError> {
+    // Made once; the desktop shows it again whenever it reconnects.
+    let token = args.access.bearer(DESKTOP_TOKEN_TTL)?;
+    let url = args.access.url;
     let who = Who { role: Role::Desktop, device: args.device, target: None };
     let mut options = DesktopOptions::new(LinkOptions::desktop(url.clone(), token), args.device);
     options.device_name = args.name;
@@ -72,7 +76,7 @@ pub async fn run(args: Args) -> ExitCode {
             last_line = line;
         }
     };
-    match Desktop::new(options, SampleRouter).run_until(asked_to_stop(), print_state).await {
+    Ok(match Desktop::new(options, SampleRouter).run_until(asked_to_stop(), print_state).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(cause) => {
             eprintln!("relay desktop: {}", why(&cause));
@@ -83,7 +87,7 @@ pub async fn run(args: Args) -> ExitCode {
             }
             ExitCode::from(EXIT_NOT_CONNECTED)
         }
-    }
+    })
 }
 
 /// Ctrl-C or SIGTERM.

@@ -4,9 +4,12 @@
 //! [`EXIT_CODES`].
 
 pub mod access;
+mod client;
 pub mod demo;
+pub mod desktop;
 pub mod device;
 pub mod migrate;
+pub mod phone;
 pub mod serve;
 pub mod token;
 pub mod welcome;
@@ -43,7 +46,10 @@ pub enum Command {
     Device(device::Command),
     /// Apply missing migrations to the database and list all of them; `serve` does the same at its start
     Migrate(migrate::Args),
-    // `Desktop(desktop::Args)` and `Phone(phone::Args)` join here, each with its line in `run`.
+    /// Run a sample desktop that phones can call, until Ctrl-C
+    Desktop(desktop::Args),
+    /// Do what a phone does: call a desktop
+    Phone(phone::Args),
 }
 
 /// What a command's `--help` ends with.
@@ -108,7 +114,7 @@ pub fn main() -> ExitCode {
     // Wrong flags end here, with clap's text and exit code 2.
     let cli = Cli::parse();
     match run(cli.command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             // Nobody is left to tell when standard error is gone too.
             let _ = writeln!(io::stderr(), "error: {error}");
@@ -117,20 +123,23 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<(), CliError> {
+fn run(command: Command) -> Result<ExitCode, CliError> {
     match command {
-        Command::Serve(args) => serve::run(&args),
-        Command::Token(args) => token::run(&args),
-        Command::Device(command) => block_on(device::run(&command)),
-        Command::Migrate(args) => migrate::run(&args),
+        Command::Serve(args) => serve::run(&args)?,
+        Command::Token(args) => token::run(&args)?,
+        Command::Device(command) => block_on(device::run(&command))?,
+        Command::Migrate(args) => migrate::run(&args)?,
+        Command::Desktop(args) => return block_on(desktop::run(args)),
+        Command::Phone(args) => return block_on(phone::run(args)),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Runs a client command on a small runtime of its own.
 ///
 /// # Errors
 /// The command's, or the runtime cannot start.
-pub fn block_on(work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
+pub fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::failed)?.block_on(work)
 }
 

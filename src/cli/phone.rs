@@ -1,6 +1,11 @@
 //! `relay phone`: what a phone does, from a terminal.
 
-use super::client::{Connection, EXIT_NOT_CONNECTED, Who, credentials, explain};
+use super::{
+    CliError,
+    access::Access,
+    client::{EXIT_NOT_CONNECTED, Who, explain},
+};
+use crate::limits::OWN_TOKEN_TTL;
 use relay_endpoints::{
     frame::{Outcome, RpcError},
     link::LinkOptions,
@@ -23,7 +28,7 @@ const EXIT_USAGE: u8 = 2;
 const EXIT_TIMED_OUT: u8 = 4;
 
 /// Act as a phone: call a method of a desktop
-#[derive(clap::Args)]
+#[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Example:
   relay phone --device 7c9e6679-7425-40de-944b-e07fc1f90ae7 \\
@@ -38,19 +43,20 @@ pub struct Args {
     /// Print {"id":…,"result":…} or {"id":…,"error":…} instead of the bare result
     #[arg(long, global = true)]
     json: bool,
+    /// Where and as whom
     #[command(flatten)]
-    connection: Connection,
+    access: Access,
     #[command(subcommand)]
     command: PhoneCommand,
 }
 
-#[derive(clap::Subcommand)]
+#[derive(clap::Subcommand, Debug)]
 enum PhoneCommand {
     Call(CallArgs),
 }
 
 /// Call one method and print its result exactly as it came
-#[derive(clap::Args)]
+#[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
   relay phone --device ID --desktop ID call system.ping
@@ -81,26 +87,23 @@ fn json(text: &str) -> Result<Box<RawValue>, String> {
 }
 
 /// Connects, does what the subcommand says, and ends.
-pub async fn run(args: Args) -> ExitCode {
-    let token = match credentials(&args.connection) {
-        Ok(token) => token,
-        Err(problem) => {
-            eprintln!("relay phone: {problem}");
-            return ExitCode::from(EXIT_NOT_CONNECTED);
-        }
-    };
-    let url = args.connection.url;
+///
+/// # Errors
+/// There is no token, and no secret to make one with.
+pub async fn run(args: Args) -> Result<ExitCode, CliError> {
+    let token = args.access.bearer(OWN_TOKEN_TTL)?;
+    let url = args.access.url;
     let options = PhoneOptions::new(LinkOptions::phone(url.clone(), token, args.desktop), args.device);
     let phone = match Phone::connect(options).await {
         Ok(phone) => phone,
         Err(error) => {
             let who = Who { role: Role::Mobile, device: args.device, target: Some(args.desktop) };
             eprintln!("relay phone: {}", explain(&error, &url, who));
-            return ExitCode::from(EXIT_NOT_CONNECTED);
+            return Ok(ExitCode::from(EXIT_NOT_CONNECTED));
         }
     };
     match args.command {
-        PhoneCommand::Call(call_args) => call(&phone, call_args, args.json).await,
+        PhoneCommand::Call(call_args) => Ok(call(&phone, call_args, args.json).await),
     }
 }
 
@@ -200,7 +203,7 @@ mod tests {
     const DESKTOP: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 
     fn parse(rest: &[&str]) -> Result<Args, clap::Error> {
-        let start = ["relay", "--device", PHONE, "--desktop", DESKTOP, "call", "session.get"];
+        let start = ["relay", "--token", "t", "--device", PHONE, "--desktop", DESKTOP, "call", "session.get"];
         Cli::try_parse_from(start.iter().chain(rest)).map(|cli| cli.phone)
     }
 

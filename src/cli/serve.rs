@@ -11,7 +11,9 @@ use crate::{
     http::{
         Api,
         auth::{AdminToken, Authenticator, TokenRules},
+        device_link,
     },
+    limits::LEAVE_TIMEOUT,
     secrets::{ADMIN_TOKEN_FILE, JWT_SECRET_FILE, Secret, SecretError, load_or_generate, prepare_data_dir},
     server::{self, EndSignals, Parts},
     telemetry, wiring,
@@ -46,8 +48,10 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     actix_web::rt::System::new().block_on(async {
         let mut signals = EndSignals::catch().map_err(CliError::failed)?;
         let actors = wiring::start_actors(config, store.clone());
-        let api = Api { store, relay: actors.relay, authenticator, admin_token: AdminToken::new(&admin_token) };
-        let parts = Parts { api, device_link: actors.device_link, on_connect: actors.on_connect };
+        let relay = actors.relay;
+        let api = Api { store, relay: Arc::new(relay.clone()), authenticator, admin_token: AdminToken::new(&admin_token) };
+        let on_connect = Arc::new(device_link::on_connect(config.silence_timeout.0));
+        let parts = Parts { api, device_link: actors.device_link, on_connect };
         let stop = async move {
             signals.next().await;
             actix_web::rt::spawn(async move {
@@ -55,6 +59,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
                 tracing::warn!("a second signal: ending at once");
                 std::process::exit(1);
             });
+            relay.leave(LEAVE_TIMEOUT).await;
         };
         let called_as = std::env::args_os().next().unwrap_or_else(|| OsString::from("relay"));
         let program = program(std::env::var_os("CARGO").is_some(), &called_as);

@@ -36,6 +36,8 @@ pub enum ApiError {
         /// The methods that it takes, as the `Allow` header lists them.
         allow: &'static str,
     },
+    /// A websocket of a version other than 13.
+    UpgradeRequired,
     /// Storage cannot answer now.
     StorageUnavailable,
     /// The account's router did not answer in time.
@@ -60,6 +62,7 @@ impl ApiError {
             ApiError::DeviceOwnershipFailed => "deviceOwnershipFailed",
             ApiError::NotFound => "notFound",
             ApiError::MethodNotAllowed { .. } => "methodNotAllowed",
+            ApiError::UpgradeRequired => "upgradeRequired",
             ApiError::StorageUnavailable => "storageUnavailable",
             ApiError::RouterUnavailable => "routerUnavailable",
             ApiError::RelayDraining => "relayDraining",
@@ -76,6 +79,7 @@ impl ApiError {
             ApiError::DeviceNotFound | ApiError::NotFound => StatusCode::NOT_FOUND,
             ApiError::DeviceOwnershipFailed => StatusCode::CONFLICT,
             ApiError::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            ApiError::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
             ApiError::StorageUnavailable | ApiError::RouterUnavailable | ApiError::RelayDraining => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -93,7 +97,8 @@ impl ApiError {
             | ApiError::DeviceNotFound
             | ApiError::DeviceOwnershipFailed
             | ApiError::NotFound
-            | ApiError::MethodNotAllowed { .. } => false,
+            | ApiError::MethodNotAllowed { .. }
+            | ApiError::UpgradeRequired => false,
         }
     }
 
@@ -111,6 +116,7 @@ impl ApiError {
             ApiError::DeviceOwnershipFailed => "the device id belongs to another account",
             ApiError::NotFound => "there is nothing at this path",
             ApiError::MethodNotAllowed { .. } => "this path does not take this method",
+            ApiError::UpgradeRequired => "only websocket version 13 is spoken here",
             ApiError::StorageUnavailable => "storage cannot answer now",
             ApiError::RouterUnavailable => "the account's router did not answer in time",
             ApiError::RelayDraining => "this relay is leaving; connect again to reach its successor",
@@ -130,6 +136,7 @@ impl ApiError {
             | ApiError::DeviceOwnershipFailed
             | ApiError::NotFound
             | ApiError::MethodNotAllowed { .. }
+            | ApiError::UpgradeRequired
             | ApiError::StorageUnavailable
             | ApiError::RouterUnavailable
             | ApiError::RelayDraining => None,

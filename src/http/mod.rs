@@ -6,6 +6,7 @@
 pub mod admin;
 pub mod auth;
 pub mod body;
+pub mod device_link;
 pub mod devices;
 pub mod error;
 pub mod health;

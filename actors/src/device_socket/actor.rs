@@ -18,14 +18,7 @@ use actix_http::ws::{CloseReason as PeerClose, Item, Message, ProtocolError};
 use actix_web_actors::ws::WebsocketContext;
 use bytes::BytesMut;
 use bytestring::ByteString;
-use relay_protocol::{
-    close::CloseReason,
-    device::Role,
-    envelope::Inbound,
-    error::FrameError,
-    rpc::Request,
-    text::Text,
-};
+use relay_protocol::{close::CloseReason, device::Role, envelope::Inbound, error::FrameError, rpc::Request, text::Text};
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 /// What a socket needs to know of the configuration.

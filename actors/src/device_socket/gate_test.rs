@@ -128,9 +128,10 @@ fn fragments_are_summed_and_counted() {
     let max = LIMITS.message_bytes_max;
     let cut = |sizes: &[usize]| {
         let last = sizes.len() - 1;
-        let frames = sizes.iter().enumerate().map(|(index, size)| {
-            frame(if index == 0 { TEXT } else { CONTINUATION } | if index == last { FIN } else { 0 }, *size)
-        });
+        let frames = sizes
+            .iter()
+            .enumerate()
+            .map(|(index, size)| frame(if index == 0 { TEXT } else { CONTINUATION } | if index == last { FIN } else { 0 }, *size));
         frames.collect::<Vec<_>>()
     };
     assert_eq!(verdict(&cut(&[max / 2, max / 2])), None);

@@ -78,7 +78,12 @@ fn the_account_is_right_to_one_slice() {
     assert!((1_000_000..1_000_200).contains(&left));
     while let Pulled::Slice(slice) = pull(&lane) {
         let now = lane.queued_bytes();
-        assert!(left - now >= slice.len() && left - now <= slice.len() + 200, "{} bytes left the lane in a slice of {}", left - now, slice.len());
+        assert!(
+            left - now >= slice.len() && left - now <= slice.len() + 200,
+            "{} bytes left the lane in a slice of {}",
+            left - now,
+            slice.len()
+        );
         left = now;
     }
     assert_eq!(left, 0);

@@ -12,7 +12,7 @@ use relay_protocol::{
 };
 use std::{
     sync::{
-        OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -33,7 +33,7 @@ pub struct Link {
     pub activity: Activity,
     registration: OnceLock<Registration>,
     registering: AtomicBool,
-    tcp: Option<TcpHandle>,
+    tcp: Option<Arc<TcpHandle>>,
 }
 
 /// A successful registration. A socket has at most one in its life.
@@ -49,7 +49,7 @@ pub struct Registration {
 
 impl Link {
     /// A link of a socket that has just opened. Without a TCP handle (in tests) a frozen actor can only be abandoned.
-    pub fn new(id: SocketId, user: UserId, role: Role, outbound_bytes_max: usize, tcp: Option<TcpHandle>, now: Instant) -> Self {
+    pub fn new(id: SocketId, user: UserId, role: Role, outbound_bytes_max: usize, tcp: Option<Arc<TcpHandle>>, now: Instant) -> Self {
         Link {
             id,
             user,

@@ -4,11 +4,7 @@
 //! side, the actor is dropped first; what the lane still owes follows, then the close frame, then a moment in which input is read
 //! and discarded, because closing a TCP connection with unread input would take the close frame away from the peer.
 
-use super::{
-    input::SharedInput,
-    lane::Pulled,
-    link::Link,
-};
+use super::{input::SharedInput, lane::Pulled, link::Link};
 use crate::clock;
 use bytes::Bytes;
 use futures_core::Stream;

@@ -21,7 +21,7 @@ pub struct SocketTable {
 
 impl SocketTable {
     /// Opens a socket; it is in the table until the guard is dropped.
-    pub fn open(self: &Arc<Self>, user: UserId, role: Role, outbound_bytes_max: usize, tcp: Option<TcpHandle>) -> OpenSocket {
+    pub fn open(self: &Arc<Self>, user: UserId, role: Role, outbound_bytes_max: usize, tcp: Option<Arc<TcpHandle>>) -> OpenSocket {
         let id = SocketId(self.last_id.fetch_add(1, Relaxed) + 1);
         let link = Arc::new(Link::new(id, user, role, outbound_bytes_max, tcp, clock::now()));
         self.lock().insert(id, link.clone());

@@ -47,7 +47,8 @@ pub fn check_upgrade(request: &HttpRequest) -> Result<(), NotAnUpgrade> {
     if !single(header::UPGRADE).is_some_and(|value| value.eq_ignore_ascii_case("websocket")) {
         return Err(NotAnUpgrade::BadRequest("the Upgrade header must be websocket"));
     }
-    let mut connection = request.headers().get_all(header::CONNECTION).filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    let mut connection =
+        request.headers().get_all(header::CONNECTION).filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
     if !connection.any(|token| token.trim().eq_ignore_ascii_case("upgrade")) {
         return Err(NotAnUpgrade::BadRequest("the Connection header must name upgrade"));
     }
@@ -85,7 +86,7 @@ impl Sockets {
         user: UserId,
         role: Role,
         header_target: Option<String>,
-        tcp: Option<TcpHandle>,
+        tcp: Option<Arc<TcpHandle>>,
     ) -> Result<HttpResponse, actix_web::Error> {
         let mut response = ws::handshake(request)?;
         let socket = self.table.open(user, role, self.config.outbound_bytes_max, tcp);

@@ -1,0 +1,77 @@
+//! `GET /ws/device-link`: the way from the public listener into the socket layer (device-lane section 3).
+
+use super::{Api, Mount, error::ApiError, only};
+use actix_web::{
+    HttpRequest, HttpResponse, ResponseError,
+    dev::Extensions,
+    http::header::HeaderMap,
+    web::{self, Payload},
+};
+use relay_actors::{
+    device_socket::{NotAnUpgrade, TcpHandle, check_upgrade},
+    relay::Relay,
+};
+use relay_protocol::device::Role;
+use std::{any::Any, sync::Arc, time::Duration};
+
+/// Where device sockets open.
+pub const PATH: &str = "/ws/device-link";
+const CLIENT_TYPE: &str = "X-Client-Type";
+const TARGET_DESKTOP: &str = "X-Target-Desktop-Device-ID";
+
+/// Mounts the route for this relay.
+pub fn mount(relay: &Relay) -> Mount {
+    let relay = web::Data::new(relay.clone());
+    Arc::new(move |config| {
+        let route = web::resource(PATH).app_data(relay.clone()).get(open).default_service(only("GET"));
+        config.service(route);
+    })
+}
+
+/// Keeps each connection's TCP socket, so that the sweep can end it, and lets the kernel end one whose peer has vanished.
+pub fn on_connect(unacknowledged_max: Duration) -> impl Fn(&dyn Any, &mut Extensions) + Send + Sync {
+    move |connection, extensions| match TcpHandle::keep(connection, unacknowledged_max) {
+        Ok(handle) => drop(extensions.insert(Arc::new(handle))),
+        Err(error) => tracing::warn!(%error, "the connection cannot be ended from outside of its actor"),
+    }
+}
+
+async fn open(
+    request: HttpRequest,
+    payload: Payload,
+    api: web::Data<Api>,
+    relay: web::Data<Relay>,
+) -> Result<HttpResponse, actix_web::Error> {
+    if relay.is_draining() {
+        return Ok(ApiError::RelayDraining.error_response());
+    }
+    check_upgrade(&request).map_err(ApiError::from)?;
+    let user = api.authenticate(request.headers())?;
+    let role = single(request.headers(), CLIENT_TYPE)?
+        .and_then(|role| role.parse::<Role>().ok())
+        .ok_or_else(|| ApiError::InvalidPayload(format!("{CLIENT_TYPE} must be desktop or mobile")))?;
+    let target = single(request.headers(), TARGET_DESKTOP)?.map(str::to_owned);
+    let tcp = request.conn_data::<Arc<TcpHandle>>().cloned();
+    relay.sockets().open(&request, payload, user, role, target, tcp)
+}
+
+/// A header that may stand there once.
+fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ApiError> {
+    let mut values = headers.get_all(name);
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => {
+            value.to_str().map(Some).map_err(|_not_ascii| ApiError::InvalidPayload(format!("{name} must be plain ASCII")))
+        }
+        (Some(_), Some(_)) => Err(ApiError::InvalidPayload(format!("{name} stands there more than once"))),
+    }
+}
+
+impl From<NotAnUpgrade> for ApiError {
+    fn from(fault: NotAnUpgrade) -> Self {
+        match fault {
+            NotAnUpgrade::BadRequest(fault) => ApiError::InvalidPayload(fault.to_owned()),
+            NotAnUpgrade::UnsupportedVersion => ApiError::UpgradeRequired,
+        }
+    }
+}
