@@ -42,7 +42,7 @@ const STATUS_BATCH_DEVICES_MAX: usize = 1_000;
 
 const _: () = assert!(LOOKUP_DEADLINE.as_millis() < relay_protocol::limits::REGISTER_TIMEOUT.as_millis());
 const _: () = assert!(RETRY_INITIAL.as_millis() < RETRY_MAX.as_millis());
-const _: () = assert!(crate::store::sqlite::BUSY_TIMEOUT.as_millis() < LOOKUP_DEADLINE.as_millis());
+const _: () = assert!(crate::store::sqlite::BUSY_TIMEOUT.as_millis() < WRITE_TIMEOUT.as_millis());
 
 /// Times and bounds of the persistence actor. The defaults are for production.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -220,6 +220,8 @@ pub(crate) async fn patch_changes_what_is_given(fixture: &dyn Fixture) {
     expected.facts.relay_eligible = false;
     expected.updated_at = T3;
     assert_eq!(fixture.store().patch_device(user(1), id(1), patch(None, Some(false)), T3).await, Ok(Some(expected.clone())));
+    let renamed = fixture.store().patch_device(user(1), id(1), patch(Some("Den"), None), T3).await;
+    assert_eq!(renamed, Ok(Some(expected.clone())), "still not eligible");
     assert_eq!(only(fixture, 1).await, expected);
 }
 

@@ -134,7 +134,7 @@ pub trait Store: Send + Sync + 'static {
     async fn look_up(&self, ids: &[DeviceId]) -> Result<Vec<DeviceFacts>, StoreError>;
 
     /// Writes the latest presence of many devices in one transaction, marking the rows as written by this process. Ids without
-    /// a row, or with a forgotten one, are passed over. Of several writes for one device the last counts.
+    /// a row are passed over, and a forgotten row stays forgotten. Of several writes for one device the last counts.
     async fn write_statuses(&self, writes: &[StatusWrite], instance: RelayInstanceId) -> Result<(), StoreError>;
 
     /// Marks as disconnected, since `at`, every device (not forgotten) that is stored online or reconnecting by another process,

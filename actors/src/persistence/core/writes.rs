@@ -97,13 +97,14 @@ impl Writes {
         self.is_free() && self.newest.is_empty() && self.stale.is_none()
     }
 
-    /// The earliest retry; none while a statement runs, whose end starts the next one.
+    /// The earliest retry; none while a statement runs, whose end starts the next one. What waits for a retry is queued: a
+    /// failure puts it back, and only a success takes the retry away.
     pub(super) fn next_timeout(&self) -> Option<(Instant, &'static str)> {
         if !self.is_free() {
             return None;
         }
-        let statuses = self.statuses_backoff.retry_at.filter(|_| !self.newest.is_empty()).map(|at| (at, "status retry"));
-        let stale = self.stale_backoff.retry_at.filter(|_| self.stale.is_some()).map(|at| (at, "stale status retry"));
+        let statuses = self.statuses_backoff.retry_at.map(|at| (at, "status retry"));
+        let stale = self.stale_backoff.retry_at.map(|at| (at, "stale status retry"));
         [statuses, stale].into_iter().flatten().min_by_key(|(at, _reason)| *at)
     }
 

@@ -25,7 +25,7 @@ use relay_protocol::{
 use std::path::Path;
 use worker::Worker;
 
-/// The store on one SQLite file. Dropping it runs what is queued and joins its threads.
+/// The store on one SQLite file. Dropping it waits for the statements that run, and joins its threads.
 pub struct SqliteStore {
     reader: Worker,
     writer: Worker,

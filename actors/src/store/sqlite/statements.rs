@@ -97,7 +97,7 @@ pub(super) fn write_statuses(connection: &Connection, writes: &str, instance: Re
     connection
         .prepare_cached(
             "UPDATE devices SET status = latest.value ->> 1, status_at = latest.value ->> 2, status_instance = ?2 \
-             FROM json_each(?1) AS latest WHERE devices.id = latest.value ->> 0 AND forgotten_at IS NULL",
+             FROM json_each(?1) AS latest WHERE devices.id = latest.value ->> 0",
         )?
         .execute((writes, instance.to_string()))?;
     Ok(())

@@ -8,6 +8,7 @@ use crate::store::{
     contract::{Fixture, store_contract_suite},
     migrate::{MigrateError, Migration},
 };
+use futures_util::future::join_all;
 use relay_protocol::device::{Presence, Role};
 use rusqlite::Connection;
 use std::{os::unix::fs::PermissionsExt, path::PathBuf};
@@ -151,6 +152,15 @@ async fn stores_that_open_one_new_file_at_once_all_work() {
         }
         assert_eq!(stores[0].devices_of(UserId(Uuid::nil())).await.unwrap().len(), stores.len());
     }
+}
+
+#[tokio::test]
+async fn stores_on_one_file_register_the_same_devices_at_once() {
+    let (_directory, path) = empty();
+    let stores: Vec<_> = (0..4).map(|_| SqliteStore::open(&path).unwrap()).collect();
+    let answers = join_all(stores.iter().flat_map(|store| (0..50).map(|device| store.upsert_device(write(device), NOW)))).await;
+    let created = answers.into_iter().map(|answer| answer.unwrap()).filter(|upserted| upserted.created).count();
+    assert_eq!(created, 50);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! One thread that owns one SQLite connection and runs what is handed to it, in order.
 //!
 //! SQLite calls block, and the relay's threads must not: callers put a closure into a bounded queue and await its answer.
-//! The thread ends, and is joined, when its [`Worker`] is dropped; what was queued before is still run.
+//! The thread ends, and is joined, when its [`Worker`] is dropped: after the statement that runs, as all callers have left.
 
 use crate::store::StoreError;
 use rusqlite::Connection;
@@ -85,6 +85,10 @@ fn run(mut connection: Connection, queue: &Receiver<Job>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
 
     fn worker() -> Worker {
         Worker::start("test-store", Connection::open_in_memory().unwrap()).unwrap()
@@ -144,10 +148,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_statement_whose_caller_left_is_not_begun_and_drop_runs_the_rest() {
-        let path = tempfile::tempdir().unwrap();
-        let file = path.path().join("t.db");
-        let worker = Worker::start("test-store", Connection::open(&file).unwrap()).unwrap();
+    async fn a_statement_whose_caller_left_is_not_begun() {
+        let worker = worker();
         let (release, released) = std::sync::mpsc::channel::<()>();
         let insert = |value: i64| {
             move |connection: &mut Connection| {
@@ -166,9 +168,32 @@ mod tests {
         release.send(()).unwrap();
         assert_eq!(blocked.await, Ok(()));
         assert_eq!(waiting.await, Ok(()));
+        assert_eq!(worker.run(count).await, Ok(1));
+    }
+
+    #[tokio::test]
+    async fn drop_waits_for_the_statement_that_runs() {
+        let worker = worker();
+        let done = Arc::new(AtomicBool::new(false));
+        let (begun, started) = oneshot::channel();
+        let mut running = Box::pin(worker.run({
+            let done = Arc::clone(&done);
+            move |connection| {
+                begun.send(()).unwrap();
+                let rows = "WITH RECURSIVE n (x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM n WHERE x < 300000) SELECT count(*) FROM n";
+                let counted: i64 = connection.query_row(rows, (), |row| row.get(0)).unwrap();
+                done.store(counted == 300_000, Ordering::SeqCst);
+                Ok(())
+            }
+        }));
+        tokio::select! {
+            biased;
+            _ = &mut running => panic!("it cannot be done yet"),
+            _ = started => {}
+        }
+        drop(running);
         drop(worker);
-        let mut connection = Connection::open(&file).unwrap();
-        assert_eq!(count(&mut connection), Ok(1));
+        assert!(done.load(Ordering::SeqCst));
     }
 
     /// Polls once, which puts the closure into the queue.

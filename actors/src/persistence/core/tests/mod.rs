@@ -166,14 +166,15 @@ fn an_answer_to_another_statement_changes_nothing() {
     rig.write(1, Presence::Online);
     let other = StatementId(999);
     rig.input(Input::DevicesRead { statement: other, result: Ok(vec![]) });
-    rig.input(Input::RulesRead { statement: other, result: Ok(vec![]) });
+    let rule = MinimumProtocolRule { minimum_relay_protocol_version: "9".into() };
+    rig.input(Input::RulesRead { statement: other, result: Ok(vec![rule]) });
     rig.input(Input::StatusesWritten { statement: other, result: Err(away()) });
     rig.input(Input::StaleEnded { statement: other, result: Err(away()) });
     assert!(rig.answers.is_empty() && rig.reports.is_empty());
     assert_eq!((rig.reads.len(), rig.loads.len(), rig.writes.len()), (1, 1, 1));
     rig.rules_read(&[]);
     rig.devices_read(&[1]);
-    assert_eq!(rig.found(request), Ok(vec![facts(1)]));
+    assert_eq!(rig.answers[&request], LookedUp { required: Ok(version("1.7")), devices: Ok(vec![facts(1)]) });
 }
 
 #[test]

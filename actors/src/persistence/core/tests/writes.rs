@@ -77,6 +77,26 @@ fn a_failed_batch_returns_whole_and_before_the_rest() {
 }
 
 #[test]
+fn a_device_that_was_written_to_during_a_failed_statement_is_queued_once() {
+    let mut rig = Rig::new();
+    rig.write(0, Presence::Online);
+    for device in 1..=20 {
+        rig.write(device, Presence::Online);
+    }
+    rig.written(Ok(()));
+    for device in 1..=10 {
+        rig.write(device, Presence::Disconnected);
+    }
+    rig.written(Err(away()));
+    rig.advance(config().retry_initial);
+    assert_eq!(rig.last_batch(), (1..=10).map(|device| (device, Presence::Disconnected)).collect::<Vec<_>>());
+    rig.written(Ok(()));
+    assert_eq!(rig.last_batch(), (11..=20).map(|device| (device, Presence::Online)).collect::<Vec<_>>());
+    rig.written(Ok(()));
+    assert_eq!(rig.writes.len(), 4);
+}
+
+#[test]
 fn failed_status_writes_wait_twice_as_long_each_time_up_to_the_bound() {
     let mut rig = Rig::new();
     rig.write(1, Presence::Online);
