@@ -17,6 +17,7 @@ mod clock;
 pub mod desktop;
 pub mod devices;
 pub mod frame;
+mod inbound;
 pub mod link;
 pub mod phone;
 pub mod trace;

@@ -6,6 +6,7 @@
 use crate::{
     address::RelayAddress,
     frame::{Envelope, ErrorFrame, Register, Registered, encode, kind},
+    inbound::{LastInbound, Watched},
 };
 use futures_util::{
     SinkExt, StreamExt,
@@ -20,7 +21,7 @@ use relay_protocol::{
 use std::{collections::VecDeque, fmt, io, time::Duration};
 use tokio::{
     net::TcpStream,
-    time::{Instant, timeout, timeout_at},
+    time::{timeout, timeout_at},
 };
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
@@ -34,7 +35,7 @@ use tokio_tungstenite::{
 
 /// TCP connection and upgrade together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A link on which nothing arrived for this long is dead: the relay pings each [`HEARTBEAT_INTERVAL`].
+/// A link on which no byte arrived for this long is dead: the relay pings each [`HEARTBEAT_INTERVAL`].
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(3 * HEARTBEAT_INTERVAL.as_secs());
 /// How long to wait for the other side's part of the closing handshake.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -129,7 +130,7 @@ pub enum Ended {
     },
     /// The connection went away without one (1006).
     Lost(String),
-    /// Nothing arrived for the silence limit.
+    /// No byte arrived for the silence limit.
     Silent(Duration),
 }
 
@@ -233,15 +234,10 @@ impl Link {
     /// Connects and upgrades.
     pub async fn connect(options: &LinkOptions) -> Result<Self, ConnectError> {
         match timeout(CONNECT_TIMEOUT, upgrade(options)).await {
-            Ok(Ok(socket)) => {
+            Ok(Ok((socket, last_inbound))) => {
                 let (sink, stream) = socket.split();
-                let receiver = LinkReceiver {
-                    stream,
-                    early: VecDeque::new(),
-                    last_inbound: Instant::now(),
-                    silence_limit: options.silence_limit,
-                    ended: None,
-                };
+                let receiver =
+                    LinkReceiver { stream, early: VecDeque::new(), last_inbound, silence_limit: options.silence_limit, ended: None };
                 Ok(Link { sender: LinkSender { sink }, receiver })
             }
             Ok(Err(error)) => Err(error),
@@ -295,7 +291,7 @@ impl Link {
     }
 }
 
-type Socket = WebSocketStream<TcpStream>;
+type Socket = WebSocketStream<Watched>;
 
 /// The sending direction of a [`Link`].
 pub struct LinkSender {
@@ -321,7 +317,7 @@ impl LinkSender {
 pub struct LinkReceiver {
     stream: SplitStream<Socket>,
     early: VecDeque<Utf8Bytes>,
-    last_inbound: Instant,
+    last_inbound: LastInbound,
     silence_limit: Duration,
     ended: Option<Ended>,
 }
@@ -352,16 +348,10 @@ impl LinkReceiver {
             return Err(ended.clone());
         }
         loop {
-            let deadline = self.last_inbound + self.silence_limit;
+            let deadline = self.last_inbound.get() + self.silence_limit;
             let ended = match timeout_at(deadline, self.stream.next()).await {
-                Ok(Some(Ok(Message::Text(text)))) => {
-                    self.last_inbound = Instant::now();
-                    return Ok(text);
-                }
-                Ok(Some(Ok(Message::Ping(_) | Message::Pong(_)))) => {
-                    self.last_inbound = Instant::now();
-                    continue;
-                }
+                Ok(Some(Ok(Message::Text(text)))) => return Ok(text),
+                Ok(Some(Ok(Message::Ping(_) | Message::Pong(_)))) => continue,
                 Ok(Some(Ok(Message::Close(frame)))) => match frame {
                     Some(frame) => Ended::Closed { code: frame.code.into(), reason: frame.reason.to_string() },
                     None => Ended::Closed { code: CloseCode::Status.into(), reason: String::new() },
@@ -369,6 +359,8 @@ impl LinkReceiver {
                 Ok(Some(Ok(Message::Binary(_) | Message::Frame(_)))) => Ended::Lost("the relay sent a frame that is not text".to_owned()),
                 Ok(Some(Err(error))) => Ended::from_error(error),
                 Ok(None) => Ended::Lost("end of stream".to_owned()),
+                // Part of a message came meanwhile.
+                Err(_elapsed) if self.last_inbound.get() + self.silence_limit > deadline => continue,
                 Err(_elapsed) => Ended::Silent(self.silence_limit),
             };
             self.ended = Some(ended.clone());
@@ -399,7 +391,7 @@ impl LinkReceiver {
     }
 }
 
-async fn upgrade(options: &LinkOptions) -> Result<Socket, ConnectError> {
+async fn upgrade(options: &LinkOptions) -> Result<(Socket, LastInbound), ConnectError> {
     let url: Uri = options.address.device_link().parse().map_err(|error| ConnectError::Handshake(format!("{error}")))?;
     let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
     let port = url.port_u16().unwrap_or(80);
@@ -419,8 +411,9 @@ async fn upgrade(options: &LinkOptions) -> Result<Socket, ConnectError> {
     stream.set_nodelay(true).map_err(ConnectError::Unreachable)?;
     let receivable = Some(MESSAGE_BYTES_MAX + ENVELOPE_BYTES_MAX);
     let config = WebSocketConfig::default().read_buffer_size(16 * 1024).max_message_size(receivable).max_frame_size(receivable);
+    let (stream, last_inbound) = Watched::new(stream);
     match client_async_with_config(request, stream, Some(config)).await {
-        Ok((socket, _response)) => Ok(socket),
+        Ok((socket, _response)) => Ok((socket, last_inbound)),
         Err(error) => Err(upgrade_error(error)),
     }
 }

@@ -28,6 +28,17 @@ pub trait Handler: Send + Sync + 'static {
     }
 }
 
+/// A closure is a handler that skips events and refusals.
+impl<F, A> Handler for F
+where
+    F: Fn(IncomingRequest, Replies) -> A + Send + Sync + 'static,
+    A: Future<Output = ()> + Send,
+{
+    fn handle(&self, request: IncomingRequest, replies: Replies) -> impl Future<Output = ()> + Send {
+        self(request, replies)
+    }
+}
+
 /// The socket that the request came on is gone; its reply can no longer be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;

@@ -193,6 +193,17 @@ async fn requests_are_answered_concurrently_and_as_the_handler_likes() {
 }
 
 #[tokio::test]
+async fn a_closure_is_a_handler() {
+    let relay = FakeRelay::start().await;
+    let _running = run(options(&relay), |request: IncomingRequest, replies: Replies| async move {
+        replies.error(&RpcError::new(-32001, &request.method)).await.unwrap();
+    });
+    let (mut peer, _register) = relay.accept_registered().await;
+    peer.send(request(r#""1""#, "session.list", None)).await;
+    assert_eq!(peer.expect("rpc.response").await["error"], json!({"code": -32001, "message": "session.list"}));
+}
+
+#[tokio::test]
 async fn what_it_cannot_take_or_send_is_refused() {
     let relay = FakeRelay::start().await;
     let (handler, _release, _events) = scripted();

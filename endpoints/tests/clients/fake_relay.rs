@@ -157,6 +157,11 @@ impl Peer {
         }
     }
 
+    /// Writes bytes past the websocket: parts of a frame.
+    pub(crate) async fn raw(&mut self, bytes: &[u8]) {
+        self.socket.get_mut().write_all(bytes).await.unwrap();
+    }
+
     pub(crate) async fn close(&mut self, code: u16, reason: &str) {
         let frame = CloseFrame { code: CloseCode::from(code), reason: reason.to_owned().into() };
         self.socket.send(Message::Close(Some(frame))).await.unwrap();

@@ -155,13 +155,31 @@ async fn a_connection_that_vanishes_is_1006() {
 async fn pings_are_answered_and_silence_ends_the_link() {
     let relay = FakeRelay::start().await;
     let mut options = LinkOptions::desktop(relay.address.clone(), "t".to_owned());
-    options.silence_limit = Duration::from_millis(300);
+    options.silence_limit = Duration::from_secs(1);
     let (link, mut peer) = tokio::join!(Link::connect(&options), relay.accept());
     let mut link = link.unwrap();
     let receiving = tokio::spawn(async move { link.receive().await });
     peer.ping().await;
     let ended = timeout(PATIENCE, receiving).await.unwrap().unwrap().unwrap_err();
     assert_eq!(ended, Ended::Silent(options.silence_limit));
+}
+
+#[tokio::test]
+async fn a_message_that_comes_slowly_is_not_silence() {
+    let relay = FakeRelay::start().await;
+    let mut options = LinkOptions::desktop(relay.address.clone(), "t".to_owned());
+    options.silence_limit = Duration::from_secs(1);
+    let (link, mut peer) = tokio::join!(Link::connect(&options), relay.accept());
+    let mut link = link.unwrap();
+    let slowly = async {
+        // More than the limit for the whole, much less for each part.
+        for part in [&b"\x81\x05"[..], b"h", b"e", b"l", b"lo"] {
+            peer.raw(part).await;
+            tokio::time::sleep(options.silence_limit / 4).await;
+        }
+    };
+    let (received, ()) = tokio::join!(link.receive(), slowly);
+    assert_eq!(received.unwrap().as_str(), "hello");
 }
 
 #[tokio::test]
