@@ -245,16 +245,15 @@ fn refused(h: &mut Harness, phone_number: usize, desktop_number: usize, id: &str
     let socket = h.phone(phone_number, desktop_number);
     let mut effects = Effects::default();
     h.core.handle(h.now, Input::Call { socket, call: call(id, "system.ping", 1) }, &mut effects);
-    match effects.pop().unwrap() {
-        Effect::Send { text, .. } => {
-            let error = &json(&text)["payload"]["error"];
-            let data = &error["data"];
-            assert_eq!((&error["code"], &data["retryable"]), (&(-32020).into(), &true.into()));
-            Some(format!("{} {} {}", data["scope"].as_str().unwrap(), data["limit"], data["current"]))
-        }
-        Effect::Forward { .. } => None,
-        other => panic!("{}", describe(other)),
+    let effect = effects.pop().unwrap();
+    if matches!(effect, Effect::Forward { .. }) {
+        return None;
     }
+    let Effect::Send { text, .. } = effect else { panic!("{}", describe(effect)) };
+    let error = &json(&text)["payload"]["error"];
+    let data = &error["data"];
+    assert_eq!((&error["code"], &data["retryable"]), (&(-32020).into(), &true.into()));
+    Some(format!("{} {} {}", data["scope"].as_str().unwrap(), data["limit"], data["current"]))
 }
 
 #[test]

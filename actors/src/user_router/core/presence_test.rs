@@ -2,7 +2,7 @@
 
 use super::{
     presence::DISCONNECTED_MAX,
-    testing::{EPOCH_MS, Harness, MS, call, describe, desktop, fresh, json, phone, register, route, row, session, token},
+    testing::{EPOCH_MS, Harness, MS, call, describe, desktop, fresh, phone, register, route, row, session, token},
 };
 use crate::user_router::{
     core::Effects,
@@ -107,15 +107,7 @@ fn the_revision_counts_changes_that_no_phone_saw() {
 fn target(h: &mut Harness, desktop_number: usize) -> Value {
     let socket = h.new_socket();
     let route = route(0, desktop_number);
-    h.begin(socket, route, register(route));
-    let mut effects = Effects::default();
-    let devices = Ok(vec![row(phone(0)), row(route.desktop())]);
-    h.core.handle(h.now, Input::LookedUp { socket, required: Ok(Version::new(1, 7)), devices }, &mut effects);
-    let answer = std::iter::from_fn(|| effects.pop()).find_map(|effect| match effect {
-        Effect::Registered { answer, .. } => Some(json(&answer)["payload"]["target"].clone()),
-        _ => None,
-    });
-    let mut target = answer.unwrap();
+    let mut target = h.answer(socket, route, register(route))["payload"]["target"].take();
     assert_eq!(target["deviceId"], route.desktop().to_string());
     target.as_object_mut().unwrap().retain(|key, _| key != "deviceId" && key != "relayInstanceId");
     target

@@ -1,10 +1,7 @@
 //! Registration: the order of its checks, its answer, and resume sessions.
 
-use super::testing::{EPOCH_MS, Harness, MS, connection, desktop, fresh, json, phone, register, role, route, row, session, token};
-use crate::user_router::{
-    core::Effects,
-    message::{Effect, Input, SocketId, Unavailable},
-};
+use super::testing::{EPOCH_MS, Harness, MS, connection, desktop, fresh, phone, register, route, row, session, token};
+use crate::user_router::message::{Input, SocketId, Unavailable};
 use relay_protocol::{
     close::CloseReason,
     device::{DeviceFacts, Role},
@@ -13,7 +10,7 @@ use relay_protocol::{
     register::Register,
     version::Version,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use uuid::Uuid;
 
 const DESK: Route = Route::Desktop(relay_protocol::id::DeviceId(Uuid::from_u128(0xd000)));
@@ -30,7 +27,8 @@ fn checks_are_made_in_the_order_of_the_table() {
     let stranger = UserId(Uuid::from_u128(8));
     let mut attempt = Attempt { register: register(route(0, 0)), required: Ok(Version::new(1, 7)), devices: Ok(vec![]) };
     let own = row(phone(0));
-    let faults: [(&str, &dyn Fn(&mut Attempt)); 13] = [
+    type Fault<'a> = &'a dyn Fn(&mut Attempt);
+    let faults: [(&str, Fault<'_>); 13] = [
         ("invalidResume", &|attempt| {
             attempt.register.session_id = Some("no session".into());
             attempt.devices = Ok(vec![own.clone(), row(desktop(0))]);
@@ -131,31 +129,12 @@ fn two_sockets_that_register_one_route_replace_each_other_in_the_order_of_their_
     assert_eq!(h.found(one, DESK)[..2], [format!("{two} close replaced"), format!("{one} registered")]);
 }
 
-/// The whole answer, read.
-fn answer(h: &mut Harness, socket: SocketId, route: Route, register: Register) -> Value {
-    let register = Box::new(register);
-    let mut effects = Effects::default();
-    h.core.handle(
-        h.now,
-        Input::Register { socket, role: role(route), header_target: None, register, fresh: fresh(socket) },
-        &mut Effects::default(),
-    );
-    let devices = Ok(vec![row(route.device()), row(route.desktop())]);
-    h.core.handle(h.now, Input::LookedUp { socket, required: Ok(Version::new(1, 7)), devices }, &mut effects);
-    std::iter::from_fn(|| effects.pop())
-        .find_map(|effect| match effect {
-            Effect::Registered { answer, .. } => Some(json(&answer)),
-            _ => None,
-        })
-        .unwrap()
-}
-
 #[test]
 fn the_answer_names_session_connection_and_instance() {
     let mut h = Harness::new();
     let socket = h.new_socket();
     let day_ms = 24 * 60 * 60 * 1000;
-    let registered = answer(&mut h, socket, DESK, register(DESK));
+    let registered = h.answer(socket, DESK, register(DESK));
     assert_eq!(
         registered,
         json!({"type": "registered", "payload": {
@@ -171,7 +150,7 @@ fn the_answer_names_session_connection_and_instance() {
     expected["type"] = json!("resumed");
     expected["payload"]["expiresAt"] = json!(EPOCH_MS + day_ms + 3);
     expected["payload"]["connectionId"] = json!(connection(again));
-    assert_eq!(answer(&mut h, again, DESK, resume), expected, "same session, same token, renewed expiry, new connection");
+    assert_eq!(h.answer(again, DESK, resume), expected, "same session, same token, renewed expiry, new connection");
 }
 
 fn resumes(h: &mut Harness, route: Route, of: SocketId) -> bool {

@@ -168,6 +168,16 @@ impl Harness {
         self.step(Input::LookedUp { socket, required: Err(Unavailable), devices: Err(Unavailable) })
     }
 
+    /// Registers the socket; the frame that answers it.
+    pub(super) fn answer(&mut self, socket: SocketId, route: Route, register: Register) -> Value {
+        self.begin(socket, route, register);
+        let mut effects = Effects::default();
+        let devices = Ok(vec![row(route.device()), row(route.desktop())]);
+        self.core.handle(self.now, Input::LookedUp { socket, required: Ok(Version::new(1, 7)), devices }, &mut effects);
+        let mut effects = std::iter::from_fn(|| effects.pop());
+        effects.find_map(|effect| if let Effect::Registered { answer, .. } = effect { Some(json(&answer)) } else { None }).unwrap()
+    }
+
     /// Registers a new socket; what came of it.
     pub(super) fn open(&mut self, route: Route) -> (SocketId, Vec<String>) {
         let socket = self.new_socket();
