@@ -3,9 +3,7 @@
 //! A task owns the link; a [`Call`] waits for what that task finds for its id. Dropping a call forgets it: the desktop is not
 //! told, since nothing on the wire says so. Dropping the [`Phone`] ends the link.
 
-mod methods;
-
-pub use methods::deadline;
+use relay_protocol::contract;
 
 use crate::{
     frame::{
@@ -179,9 +177,10 @@ impl Phone {
     /// Sends a request; its answers come from the [`Call`].
     pub async fn start(&self, request: Request) -> Result<Call, CallError> {
         let id = request.id.unwrap_or_else(|| Uuid::new_v4().to_string());
-        let key = request.idempotency_key.or_else(|| methods::is_mutation(&request.method).then(|| Uuid::new_v4().to_string()));
+        let mutation = contract::find(&request.method).is_some_and(|method| method.mutation);
+        let key = request.idempotency_key.or_else(|| mutation.then(|| Uuid::new_v4().to_string()));
         let traceparent = request.traceparent.unwrap_or_else(|| Traceparent::random(&mut rand::rng()).to_string());
-        let patience = request.deadline.unwrap_or_else(|| deadline(&request.method));
+        let patience = request.deadline.unwrap_or_else(|| contract::phone_deadline(&request.method));
         let call = Call::open(id, patience, &self.shared)?;
         let outgoing = OutgoingRequest {
             id: &call.id,

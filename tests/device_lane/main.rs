@@ -1,0 +1,11 @@
+//! The device lane over real sockets: the real binary, real connections, one module per concern.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod closes;
+mod presence;
+mod registration;
+mod rpc;
+mod stalled_peers;
+mod transport;
