@@ -107,7 +107,7 @@ pub(super) fn open(path: &Path, known: &[Migration]) -> Result<Opened, OpenError
 }
 
 /// Waits until no other process is opening the file; the turn ends when the returned file is dropped.
-fn take_turn(path: &Path) -> Result<File, OpenError> {
+pub(super) fn take_turn(path: &Path) -> Result<File, OpenError> {
     let mut lock_name = path.as_os_str().to_owned();
     lock_name.push(".lock");
     let lock_path = PathBuf::from(lock_name);

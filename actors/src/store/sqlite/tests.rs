@@ -134,6 +134,25 @@ fn a_failing_migration_leaves_nothing_of_its_run() {
     assert_eq!(dump(&path), []);
 }
 
+#[test]
+fn openers_take_turns() {
+    let (directory, path) = empty();
+    let turn = open::take_turn(&path).unwrap();
+    let other = std::fs::File::open(directory.path().join("relay.db.lock")).unwrap();
+    assert!(matches!(other.try_lock(), Err(std::fs::TryLockError::WouldBlock)));
+    drop(turn);
+    assert!(other.try_lock().is_ok());
+    // And opening waits for its turn: without that, one of some hundred simultaneous openers finds the file locked.
+    let opener = std::thread::spawn({
+        let path = path.clone();
+        move || SqliteStore::open(&path).map(drop)
+    });
+    assert!(!path.exists(), "the file is created within the turn");
+    other.unlock().unwrap();
+    opener.join().unwrap().unwrap();
+    assert!(path.exists());
+}
+
 #[tokio::test]
 async fn stores_that_open_one_new_file_at_once_all_work() {
     for _round in 0..5 {

@@ -94,6 +94,9 @@ fn a_device_that_was_written_to_during_a_failed_statement_is_queued_once() {
     assert_eq!(rig.last_batch(), (11..=20).map(|device| (device, Presence::Online)).collect::<Vec<_>>());
     rig.written(Ok(()));
     assert_eq!(rig.writes.len(), 4);
+    // No empty place is left in the queue either.
+    rig.write(21, Presence::Online);
+    assert_eq!(rig.last_batch(), [(21, Presence::Online)]);
 }
 
 #[test]
