@@ -1,4 +1,7 @@
 //! Requests of phones, responses of desktops, and what ends a request without a response (device-lane section 4).
+//!
+//! A registration commits within one step, so a request finds its route held by the old socket or by the new one, never in between:
+//! of the cases of -32024 only a replaced sender is left to this file.
 
 use super::{
     Effects, UserCore, after,

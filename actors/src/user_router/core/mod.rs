@@ -27,6 +27,8 @@ mod sessions;
 #[cfg(test)]
 mod calls_test;
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod model_test;
 #[cfg(test)]
 mod presence_test;
@@ -36,6 +38,7 @@ mod registrations_test;
 mod testing;
 
 use super::message::{Effect, Input, Now};
+pub use invariants::Broken;
 use pending::Pending;
 use presence::Statuses;
 use registrations::Registrations;
@@ -64,6 +67,9 @@ pub struct CoreConfig {
     pub instance: RelayInstanceId,
     /// Keys the fingerprints of requests, so that a client cannot make two of them look alike.
     pub hashing: RandomState,
+    /// Presence revisions count up from here. Above any that an earlier router of this account used, since clients ignore lower ones
+    /// from one instance: milliseconds since the process started will do, which no router outruns.
+    pub revision_base: u64,
     /// A resume session's life from its last RPC.
     pub resume_ttl: Duration,
     /// A record's life where no other rule names one.
@@ -87,6 +93,7 @@ impl CoreConfig {
             user,
             instance,
             hashing,
+            revision_base: 0,
             resume_ttl: limits::RESUME_TTL,
             pending_default: limits::PENDING_DEFAULT,
             pending_load: limits::PENDING_LOAD,
@@ -153,7 +160,7 @@ impl UserCore {
             registrations: Registrations::default(),
             routes: Routes::default(),
             pending: Pending::default(),
-            statuses: Statuses::new(config.instance),
+            statuses: Statuses::new(config.instance, config.revision_base),
             sessions: Sessions::new(config.resume_ttl),
             config,
         }

@@ -64,8 +64,8 @@ pub(super) struct Statuses {
 }
 
 impl Statuses {
-    pub(super) fn new(instance: RelayInstanceId) -> Self {
-        Statuses { instance, desktops: BTreeMap::new(), revision: 0 }
+    pub(super) fn new(instance: RelayInstanceId, revision: u64) -> Self {
+        Statuses { instance, desktops: BTreeMap::new(), revision }
     }
 
     pub(super) fn state(&self, desktop: DeviceId) -> State {
@@ -105,7 +105,7 @@ impl Statuses {
     }
 
     fn change(&mut self, desktop: DeviceId, status: Status) {
-        self.revision += 1;
+        self.revision = self.revision.saturating_add(1);
         self.desktops.insert(desktop, status);
         let disconnected = || self.desktops.iter().filter(|(_, status)| status.state == State::Disconnected);
         if disconnected().count() > DISCONNECTED_MAX

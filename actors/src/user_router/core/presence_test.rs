@@ -103,6 +103,13 @@ fn the_revision_counts_changes_that_no_phone_saw() {
     assert_eq!(h.grace_elapsed(0, desk)[0], format!("{watcher} status d0 disconnected graceElapsed 4"));
 }
 
+#[test]
+fn a_routers_revisions_go_on_above_those_of_the_router_before() {
+    let mut h = Harness::with(|config| config.revision_base = 1_000);
+    let watcher = h.phone(0, 0);
+    assert_eq!(h.open(Route::Desktop(desktop(0))).1[1], format!("{watcher} status d0 online registered 1001"));
+}
+
 /// What a phone's registration answer says of its desktop.
 fn target(h: &mut Harness, desktop_number: usize) -> Value {
     let socket = h.new_socket();
