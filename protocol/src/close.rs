@@ -39,14 +39,10 @@ impl CloseReason {
     /// The websocket close code.
     pub fn code(self) -> u16 {
         match self {
-            CloseReason::ProtocolViolation => 1002,
+            CloseReason::ProtocolViolation | CloseReason::UnfinishedMessage => 1002,
             CloseReason::Binary => 1003,
             CloseReason::NotUtf8 => 1007,
-            CloseReason::UnfinishedMessage
-            | CloseReason::LoggedOut
-            | CloseReason::DeviceForgotten
-            | CloseReason::NotEligible
-            | CloseReason::Revoked => 1008,
+            CloseReason::LoggedOut | CloseReason::DeviceForgotten | CloseReason::NotEligible | CloseReason::Revoked => 1008,
             CloseReason::TooLarge => 1009,
             CloseReason::RouterFailed => 1011,
             CloseReason::RelayDraining => 1012,
