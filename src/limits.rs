@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Largest body of a call under `/api`. The largest valid one is about 4 KiB with every character escaped.
 pub const API_BODY_BYTES_MAX: usize = 16 * 1024;
+/// A body over the cap is read and discarded up to here, so that its sender sees the answer and not a reset.
+pub const API_BODY_DISCARDED_BYTES_MAX: usize = 1024 * 1024;
 /// A body must have arrived within this time.
 pub const API_BODY_READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// A request's head must be whole within this time.
@@ -34,6 +36,10 @@ pub const DESKTOP_TOKEN_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 pub const READY_PING_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections that the kernel completes before they are accepted: a reconnect storm fits, the usual 1,024 does not hold it.
 pub const ACCEPT_BACKLOG: u32 = 4_096;
+/// How long the server discards unread input after its last answer before it closes the connection: not at all. Device sockets have
+/// lingered by themselves, and must not wait again; calls read their bodies before they answer. Between zero and half a second lies a
+/// trap: the server's clock ticks twice a second, and a deadline that has passed when it is set never fires.
+pub const DISCONNECT_TIMEOUT: Duration = Duration::ZERO;
 /// How long a leaving process waits for its sockets to close, and then for the last statuses to be stored.
 pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a stopping server waits for calls that are being answered.

@@ -5,7 +5,7 @@
 use crate::{
     config::{ListenAddress, ServeConfig},
     http::{Api, Mount, admin_routes, default_headers, public_routes},
-    limits::{ACCEPT_BACKLOG, REQUEST_HEAD_TIMEOUT, STOP_TIMEOUT},
+    limits::{ACCEPT_BACKLOG, DISCONNECT_TIMEOUT, REQUEST_HEAD_TIMEOUT, STOP_TIMEOUT},
     secrets::replace_private,
 };
 use actix_web::{App, HttpServer, dev::Extensions, web};
@@ -111,6 +111,7 @@ pub async fn run(
     .tcp_nodelay(true)
     .backlog(ACCEPT_BACKLOG)
     .client_request_timeout(REQUEST_HEAD_TIMEOUT)
+    .client_disconnect_timeout(DISCONNECT_TIMEOUT)
     .shutdown_timeout(STOP_TIMEOUT.as_secs())
     .disable_signals()
     .on_connect(move |connection, extensions| on_connect(connection, extensions))

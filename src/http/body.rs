@@ -3,8 +3,9 @@
 //! The content type is not looked at: a call proves itself by its bearer token, which no foreign web page can add.
 
 use super::error::ApiError;
-use crate::limits::{API_BODY_BYTES_MAX, API_BODY_READ_TIMEOUT};
-use actix_web::web::{Bytes, Payload};
+use crate::limits::{API_BODY_BYTES_MAX, API_BODY_DISCARDED_BYTES_MAX, API_BODY_READ_TIMEOUT};
+use actix_web::web::{Bytes, BytesMut, Payload};
+use futures_util::StreamExt;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
@@ -13,12 +14,24 @@ use serde_json::value::RawValue;
 /// # Errors
 /// [`ApiError::PayloadTooLarge`], [`ApiError::BodyTimeout`], or [`ApiError::InvalidPayload`] when it ends early.
 pub async fn read(payload: Payload) -> Result<Bytes, ApiError> {
-    match tokio::time::timeout(API_BODY_READ_TIMEOUT, payload.to_bytes_limited(API_BODY_BYTES_MAX)).await {
-        Ok(Ok(Ok(body))) => Ok(body),
-        Ok(Ok(Err(_))) => Err(ApiError::InvalidPayload("the body ended early".into())),
-        Ok(Err(_)) => Err(ApiError::PayloadTooLarge),
-        Err(_) => Err(ApiError::BodyTimeout),
+    match tokio::time::timeout(API_BODY_READ_TIMEOUT, read_whole(payload)).await {
+        Ok(body) => body,
+        Err(_elapsed) => Err(ApiError::BodyTimeout),
     }
+}
+
+async fn read_whole(mut payload: Payload) -> Result<Bytes, ApiError> {
+    let (mut body, mut length) = (BytesMut::new(), 0);
+    while let Some(chunk) = payload.next().await {
+        let chunk = chunk.map_err(|_broken_off| ApiError::InvalidPayload("the body ended early".into()))?;
+        length += chunk.len();
+        if length <= API_BODY_BYTES_MAX {
+            body.extend_from_slice(&chunk);
+        } else if length > API_BODY_DISCARDED_BYTES_MAX {
+            break;
+        }
+    }
+    if length > API_BODY_BYTES_MAX { Err(ApiError::PayloadTooLarge) } else { Ok(body.freeze()) }
 }
 
 /// The fields of a JSON object, unparsed. `T` names them; unknown, missing and duplicate ones are refused by name.

@@ -7,7 +7,7 @@
 //! whole and has been judged.
 
 use super::{
-    input::SharedInput,
+    input::{Judged, SharedInput},
     link::{Link, MessageProgress},
 };
 use crate::clock;
@@ -96,6 +96,11 @@ impl Gate {
     /// A gate at the start of a connection.
     pub fn new(limits: GateLimits) -> Self {
         Gate { limits, header: Header::default(), payload_left: 0, in_control: false, message: None, closing: false, grew: false }
+    }
+
+    /// Whether the peer's close frame has come; nothing after it counts.
+    pub fn is_closed(&self) -> bool {
+        self.closing
     }
 
     /// What the last chunk did to its message. A header that is not whole counts as one that has begun.
@@ -213,7 +218,6 @@ fn held_if_passed(held: &mut Bytes, passed: usize) -> Bytes {
 
 /// The gate on a connection's input, as the codec reads it. It ends at the first violation, which it leaves in `violation`.
 pub(super) struct GatedInput {
-    gate: Gate,
     input: SharedInput,
     link: Arc<Link>,
     violation: Rc<Cell<Option<CloseReason>>>,
@@ -221,8 +225,8 @@ pub(super) struct GatedInput {
 }
 
 impl GatedInput {
-    pub(super) fn new(limits: GateLimits, input: SharedInput, link: Arc<Link>, violation: Rc<Cell<Option<CloseReason>>>) -> Self {
-        GatedInput { gate: Gate::new(limits), input, link, violation, ended: false }
+    pub(super) fn new(input: SharedInput, link: Arc<Link>, violation: Rc<Cell<Option<CloseReason>>>) -> Self {
+        GatedInput { input, link, violation, ended: false }
     }
 }
 
@@ -234,17 +238,16 @@ impl Stream for GatedInput {
             if self.ended {
                 return Poll::Ready(None);
             }
-            let mut chunk = match self.input.poll_chunk(cx) {
+            let registered = self.link.registration().is_some();
+            let Judged { mut chunk, passed, progress } = match self.input.poll_judged(registered, cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => {
                     self.ended = true;
                     continue;
                 }
-                Poll::Ready(Some(chunk)) => chunk,
+                Poll::Ready(Some(judged)) => judged,
             };
-            let registered = self.link.registration().is_some();
-            let passed = self.gate.judge(&chunk, registered);
-            self.link.activity.on_input(clock::now(), self.gate.progress());
+            self.link.activity.on_input(clock::now(), progress);
             if let Some(violation) = passed.violation {
                 self.violation.set(Some(violation));
                 self.ended = true;

@@ -1,5 +1,8 @@
-//! The connection's input, shared by the gate that reads it and, after the actor has ended, by the linger that discards it.
+//! The connection's input behind its gate, shared by the actor's codec that reads it and, once the actor has ended, by the linger
+//! that discards it until the peer has closed its side.
 
+use super::gate::{Gate, GateLimits, Passed};
+use super::link::MessageProgress;
 use actix_web::web::Payload;
 use bytes::Bytes;
 use futures_core::Stream;
@@ -11,31 +14,63 @@ use std::{
 };
 
 #[derive(Clone)]
-pub(super) struct SharedInput(Rc<RefCell<Payload>>);
+pub(super) struct SharedInput(Rc<RefCell<Input>>);
+
+struct Input {
+    payload: Payload,
+    gate: Gate,
+    /// After a violation nothing is known of what follows.
+    violated: bool,
+}
+
+/// A chunk, and what the gate says of it.
+pub(super) struct Judged {
+    pub(super) chunk: Bytes,
+    pub(super) passed: Passed,
+    pub(super) progress: MessageProgress,
+}
 
 impl SharedInput {
-    pub(super) fn new(payload: Payload) -> Self {
-        SharedInput(Rc::new(RefCell::new(payload)))
+    pub(super) fn new(payload: Payload, limits: GateLimits) -> Self {
+        SharedInput(Rc::new(RefCell::new(Input { payload, gate: Gate::new(limits), violated: false })))
     }
 
-    /// The next bytes; `None` at the end, however it came.
-    pub(super) fn poll_chunk(&self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        match Pin::new(&mut *self.0.borrow_mut()).poll_next(cx) {
+    /// The next bytes; `None` at the end, however it came. Not to be called after a violation.
+    pub(super) fn poll_judged(&self, registered: bool, cx: &mut Context<'_>) -> Poll<Option<Judged>> {
+        let input = &mut *self.0.borrow_mut();
+        match input.poll_chunk(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Ready(Some(chunk)) => {
+                let passed = input.gate.judge(&chunk, registered);
+                input.violated = passed.violation.is_some();
+                Poll::Ready(Some(Judged { chunk, passed, progress: input.gate.progress() }))
+            }
+        }
+    }
+
+    /// Reads and discards what there is. True once the peer has closed its side: by a close frame, or by ending the connection.
+    pub(super) fn poll_discard(&self, cx: &mut Context<'_>) -> bool {
+        let input = &mut *self.0.borrow_mut();
+        while !input.gate.is_closed() {
+            match input.poll_chunk(cx) {
+                Poll::Pending => return false,
+                Poll::Ready(None) => return true,
+                Poll::Ready(Some(chunk)) if !input.violated => input.violated = input.gate.judge(&chunk, true).violation.is_some(),
+                Poll::Ready(Some(_)) => {}
+            }
+        }
+        true
+    }
+}
+
+impl Input {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        match Pin::new(&mut self.payload).poll_next(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(Ok(chunk))) => Poll::Ready(Some(chunk)),
             // A broken connection is an ended one: whoever reads has nobody to tell.
             Poll::Ready(Some(Err(_)) | None) => Poll::Ready(None),
-        }
-    }
-
-    /// Reads and discards what there is. True at the end of the input.
-    pub(super) fn poll_discard(&self, cx: &mut Context<'_>) -> bool {
-        loop {
-            match self.poll_chunk(cx) {
-                Poll::Pending => return false,
-                Poll::Ready(None) => return true,
-                Poll::Ready(Some(_)) => {}
-            }
         }
     }
 }

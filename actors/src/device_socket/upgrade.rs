@@ -92,9 +92,9 @@ impl Sockets {
         let socket = self.table.open(user, role, self.config.outbound_bytes_max, tcp);
         let link = socket.link().clone();
         tracing::debug!(socket = %link.id, %role, "socket opened");
-        let input = SharedInput::new(payload);
+        let input = SharedInput::new(payload, self.config.gate);
         let violation = Rc::new(Cell::new(None));
-        let gated = GatedInput::new(self.config.gate, input.clone(), link.clone(), violation.clone());
+        let gated = GatedInput::new(input.clone(), link.clone(), violation.clone());
         let actor = DeviceSocket::new(socket, self.directory.clone(), self.config.heartbeat_interval, header_target, violation);
         // The gate has the real cap; the codec's own only must not be smaller.
         let codec = Codec::new().max_size(self.config.gate.message_bytes_max);
