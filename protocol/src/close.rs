@@ -36,6 +36,25 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
+    /// Every reason, by code.
+    pub const ALL: [CloseReason; 15] = [
+        CloseReason::ProtocolViolation,
+        CloseReason::UnfinishedMessage,
+        CloseReason::Binary,
+        CloseReason::NotUtf8,
+        CloseReason::LoggedOut,
+        CloseReason::DeviceForgotten,
+        CloseReason::NotEligible,
+        CloseReason::Revoked,
+        CloseReason::TooLarge,
+        CloseReason::RouterFailed,
+        CloseReason::RelayDraining,
+        CloseReason::RegistrationTimeout,
+        CloseReason::Replaced,
+        CloseReason::Saturated,
+        CloseReason::Silent,
+    ];
+
     /// The websocket close code.
     pub fn code(self) -> u16 {
         match self {
