@@ -10,7 +10,7 @@ use crate::{
     device_socket::{Link, Registration},
     directory::{Directory, RouterId, Visit},
     mailbox,
-    persistence::LookUp,
+    persistence::{LookUp, LookupUnavailable, PolicyUnavailable},
     supervisor::{ArmGrace, Services, Supervisor},
 };
 use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle, WrapFuture};
@@ -168,7 +168,9 @@ impl UserRouter {
         let looking_up = async move { mailbox::ask(&persistence, LookUp { devices }, LOOK_UP_TIMEOUT).await };
         ctx.spawn(looking_up.into_actor(self).map(move |answer, this, ctx| {
             let (required, devices) = match answer {
-                Ok(found) => (found.required.map_err(|_| Unavailable), found.devices.map_err(|_| Unavailable)),
+                Ok(found) => {
+                    (found.required.map_err(|PolicyUnavailable| Unavailable), found.devices.map_err(|LookupUnavailable| Unavailable))
+                }
                 Err(_no_answer) => (Err(Unavailable), Err(Unavailable)),
             };
             this.step(Input::LookedUp { socket, required, devices }, ctx);
