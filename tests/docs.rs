@@ -205,6 +205,31 @@ fn inbound_examples_are_read_as_stated() {
     }
 }
 
+/// What the other side receives of the inbound examples, and the example of an error frame.
+#[test]
+fn outbound_examples_are_what_the_code_writes() {
+    let protocol = read("docs/protocol.md");
+    let example = |heading: &str, number: usize| {
+        let block = section(&protocol, heading).split("\n```json ").nth(number).unwrap();
+        let (_, rest) = block.split_once('\n').unwrap();
+        rest[..rest.find("\n```").unwrap()].to_owned()
+    };
+    let json = |text: &[u8]| serde_json::from_slice::<serde_json::Value>(text).unwrap();
+    let told = |heading| json(example(heading, 2).as_bytes());
+    let inbound = |heading| Inbound::parse(example(heading, 1).into()).unwrap();
+
+    let Inbound::Request(Request::Call(call)) = inbound("### rpc.request") else { panic!("no request") };
+    let forwarded = told("### rpc.request");
+    let client = forwarded["payload"]["clientId"].as_str().unwrap().parse().unwrap();
+    assert_eq!(json(&call.forward(&client, UUID.parse().unwrap()).to_bytes()), forwarded);
+
+    let Inbound::Response(response) = inbound("### rpc.response") else { panic!("no response") };
+    assert_eq!(response.client, Some(client));
+    assert_eq!(json(&response.deliver("\"request-101\"").to_bytes()), told("### rpc.response"));
+
+    assert_eq!(json(&FrameError::WrongRole.to_text().to_bytes()), json(example("### error", 1).as_bytes()));
+}
+
 #[test]
 fn the_frame_error_table_is_the_code() {
     assert_eq!(FrameError::ALL.len(), variant_count("protocol/src/error.rs", "FrameError"));
