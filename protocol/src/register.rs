@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(check(&[wrong(|row| (row.role, row.relay_eligible) = (Role::Desktop, false))]), Err(RegisterError::DeviceRoleMismatch));
         assert_eq!(check(&[wrong(|row| row.relay_eligible = false)]), Err(RegisterError::DeviceNotEligible));
         assert_eq!(check(std::slice::from_ref(&phone)), Err(RegisterError::InvalidTargetDesktop));
-        for target in [DeviceFacts { user: stranger, ..desktop.clone() }, DeviceFacts { role: Role::Mobile, ..desktop.clone() }] {
+        for target in [DeviceFacts { user: stranger, ..desktop.clone() }, DeviceFacts { role: Role::Mobile, ..desktop }] {
             assert_eq!(check(&[phone.clone(), target]), Err(RegisterError::InvalidTargetDesktop));
         }
         let resting = DeviceFacts { relay_eligible: false, ..desktop };
