@@ -32,7 +32,7 @@ fn drain(lane: &Lane) -> (Vec<u8>, Pulled) {
                 assert!(!slice.is_empty() && slice.len() <= SLICE_BYTES_MAX, "a slice of {} bytes", slice.len());
                 bytes.extend_from_slice(&slice);
             }
-            end => return (bytes, end),
+            end @ (Pulled::Nothing | Pulled::Finished { .. }) => return (bytes, end),
         }
     }
 }
