@@ -5,6 +5,7 @@
 //! visits stays.
 
 use crate::{
+    clock,
     counters::Counters,
     mailbox::{self, NoAnswer},
     supervisor::{Services, Supervisor},
@@ -25,7 +26,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const SHARDS: usize = 16;
@@ -35,6 +36,7 @@ pub struct Directory {
     shards: Vec<Mutex<HashMap<UserId, Entry>>>,
     hashing: RandomState,
     last_router: AtomicU64,
+    started: Instant,
     config: RouterConfig,
     services: Services,
     supervisor: Addr<Supervisor>,
@@ -58,6 +60,7 @@ impl Directory {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hashing: RandomState::new(),
             last_router: AtomicU64::new(0),
+            started: clock::now(),
             config,
             services,
             supervisor,
@@ -111,6 +114,12 @@ impl Directory {
             Some((router, visit)) => mailbox::ask(&router, Ask { visit }, timeout).await,
             None => Ok(BTreeMap::new()),
         }
+    }
+
+    /// Milliseconds that this directory has existed. Presence revisions of a router start from it, above those of an earlier router of
+    /// the account.
+    pub(crate) fn age_ms(&self) -> u64 {
+        u64::try_from(clock::now().saturating_duration_since(self.started).as_millis()).unwrap_or(u64::MAX)
     }
 
     /// How many accounts have a router.

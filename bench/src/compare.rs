@@ -28,13 +28,8 @@ pub struct Options {
     /// Measurements of each
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
-    /// Further arguments of `relay serve`; given once or more, they replace the default, which lifts the rate limit
-    #[arg(
-        long = "server-arg",
-        value_name = "ARG",
-        allow_hyphen_values = true,
-        default_values = ["--rate-burst=1000000", "--rate-per-second=1000000"]
-    )]
+    /// A further argument of `relay serve`, such as `--log=warn`; may be repeated
+    #[arg(long = "server-arg", value_name = "ARG", allow_hyphen_values = true)]
     pub server_args: Vec<OsString>,
     /// What to measure
     #[command(flatten)]

@@ -282,7 +282,7 @@ mod tests {
         for target in [DeviceFacts { user: stranger, ..desktop.clone() }, DeviceFacts { role: Role::Mobile, ..desktop }] {
             assert_eq!(check(&[phone.clone(), target]), Err(RegisterError::InvalidTargetDesktop));
         }
-        let resting = DeviceFacts { relay_eligible: false, ..desktop };
+        let resting = DeviceFacts { relay_eligible: false, id: id(DESKTOP), user, role: Role::Desktop };
         assert_eq!(check(&[phone.clone(), resting]), Ok(()), "an ineligible desktop is a target that is offline");
     }
 

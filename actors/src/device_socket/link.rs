@@ -33,6 +33,7 @@ pub struct Link {
     pub activity: Activity,
     registration: OnceLock<Registration>,
     registering: AtomicBool,
+    ended: AtomicBool,
     tcp: Option<Arc<TcpHandle>>,
 }
 
@@ -58,6 +59,7 @@ impl Link {
             activity: Activity::new(now),
             registration: OnceLock::new(),
             registering: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             tcp,
         }
     }
@@ -82,6 +84,15 @@ impl Link {
     /// Claims the one registration that may be in progress. False when there is one, or the socket is registered.
     pub fn begin_registration(&self) -> bool {
         self.registration.get().is_none() && !self.registering.swap(true, Relaxed)
+    }
+
+    /// Whether the socket has ended. A registration that reaches the router only then must not take effect.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Relaxed)
+    }
+
+    pub(super) fn set_ended(&self) {
+        self.ended.store(true, Relaxed);
     }
 
     /// Ends the TCP connection, and with it the actor, whatever state it is in.

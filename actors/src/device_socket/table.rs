@@ -64,6 +64,7 @@ impl OpenSocket {
 
 impl Drop for OpenSocket {
     fn drop(&mut self) {
+        self.link.set_ended();
         self.table.lock().remove(&self.link.id);
     }
 }

@@ -49,6 +49,8 @@ pub struct Supervisor {
     counters: Arc<Counters>,
     services: Services,
     start_persistence: PersistenceFactory,
+    /// Whether the persistence actor has been told to end what earlier processes left online; a new one must be told again.
+    stale_ended: bool,
 }
 
 /// Asks for a report after the reconnect wait.
@@ -87,6 +89,7 @@ impl Supervisor {
                 counters,
                 services,
                 start_persistence: Box::new(start_persistence),
+                stale_ended: false,
             }
         });
         match made {
@@ -112,7 +115,16 @@ impl Supervisor {
             self.counters.persistence_restarted.increment();
             tracing::error!("persistence actor failed; starting a new one");
             self.services.replace_persistence((self.start_persistence)());
+            if self.stale_ended {
+                self.end_stale();
+            }
         }
+    }
+
+    /// Rows that an earlier process left as online stay so for one reconnect wait; who has not come back by then is gone.
+    fn end_stale(&mut self) {
+        self.stale_ended = true;
+        mailbox::deliver(&self.services.persistence(), ReconcileStale { at: EpochMs::now() });
     }
 
     /// The router ends the generation and closes the link. When it cannot be told, the link is closed here, and the router learns
@@ -147,10 +159,7 @@ impl Actor for Supervisor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.run_interval(self.config.sweep.interval(), |this, _| this.sweep());
-        // Rows that an earlier process left as online stay so for one reconnect wait; who has not come back by then is gone.
-        ctx.run_later(self.config.reconnect_grace, |this, _| {
-            mailbox::deliver(&this.services.persistence(), ReconcileStale { at: EpochMs::now() });
-        });
+        ctx.run_later(self.config.reconnect_grace, |this, _| this.end_stale());
     }
 }
 

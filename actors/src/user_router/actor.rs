@@ -10,7 +10,7 @@ use crate::{
     device_socket::{Link, Registration},
     directory::{Directory, RouterId, Visit},
     mailbox,
-    persistence::{LookUp, LookupUnavailable, PolicyUnavailable},
+    persistence::LookUp,
     supervisor::{ArmGrace, Services, Supervisor},
 };
 use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle, WrapFuture};
@@ -113,7 +113,7 @@ impl UserRouter {
         counters: Arc<Counters>,
     ) -> Self {
         UserRouter {
-            core: UserCore::new(CoreConfig { user, ..config.core.clone() }),
+            core: UserCore::new(CoreConfig { user, revision_base: directory.age_ms(), ..config.core.clone() }),
             effects: Effects::default(),
             ports: Ports { links: BTreeMap::new(), services, supervisor, counters, user },
             timer: None,
@@ -139,6 +139,10 @@ impl UserRouter {
             self.ports.links.remove(&socket);
         }
         self.rearm(now.monotonic, ctx);
+        self.leave_if_idle(ctx);
+    }
+
+    fn leave_if_idle(&mut self, ctx: &mut Context<Self>) {
         if self.core.is_idle() && self.directory.leave(self.user, self.id) {
             self.left = true;
             ctx.stop();
@@ -168,9 +172,7 @@ impl UserRouter {
         let looking_up = async move { mailbox::ask(&persistence, LookUp { devices }, LOOK_UP_TIMEOUT).await };
         ctx.spawn(looking_up.into_actor(self).map(move |answer, this, ctx| {
             let (required, devices) = match answer {
-                Ok(found) => {
-                    (found.required.map_err(|PolicyUnavailable| Unavailable), found.devices.map_err(|LookupUnavailable| Unavailable))
-                }
+                Ok(found) => (found.required.map_err(|_policy| Unavailable), found.devices.map_err(|_look_up| Unavailable)),
                 Err(_no_answer) => (Err(Unavailable), Err(Unavailable)),
             };
             this.step(Input::LookedUp { socket, required, devices }, ctx);
@@ -236,13 +238,17 @@ impl Handler<Register> for UserRouter {
     fn handle(&mut self, message: Register, ctx: &mut Context<Self>) {
         let Registering { link, header_target, register } = message.registering;
         let (socket, role) = (link.id, link.role);
+        drop(message.visit);
+        if link.has_ended() {
+            // Its end may have overtaken it while the mailbox was full; then nobody will end what would begin here.
+            return self.leave_if_idle(ctx);
+        }
         self.ports.links.insert(socket, link);
         let fresh = Fresh {
             connection: ConnectionId(Uuid::new_v4()),
             session: SessionId(Uuid::new_v4()),
             token: URL_SAFE_NO_PAD.encode(rand::random::<[u8; RESUME_TOKEN_BYTES]>()),
         };
-        drop(message.visit);
         self.step(Input::Register { socket, role, header_target, register, fresh }, ctx);
     }
 }
