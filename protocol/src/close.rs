@@ -36,9 +36,29 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
+    /// Every reason, by code.
+    pub const ALL: [CloseReason; 15] = [
+        CloseReason::ProtocolViolation,
+        CloseReason::UnfinishedMessage,
+        CloseReason::Binary,
+        CloseReason::NotUtf8,
+        CloseReason::LoggedOut,
+        CloseReason::DeviceForgotten,
+        CloseReason::NotEligible,
+        CloseReason::Revoked,
+        CloseReason::TooLarge,
+        CloseReason::RouterFailed,
+        CloseReason::RelayDraining,
+        CloseReason::RegistrationTimeout,
+        CloseReason::Replaced,
+        CloseReason::Saturated,
+        CloseReason::Silent,
+    ];
+
     /// The websocket close code.
     pub fn code(self) -> u16 {
         match self {
+            // A stalled network may be the cause, so the session stays resumable: not 1008.
             CloseReason::ProtocolViolation | CloseReason::UnfinishedMessage => 1002,
             CloseReason::Binary => 1003,
             CloseReason::NotUtf8 => 1007,
@@ -86,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_close_frame_always_fits_a_control_frame() {
-        for reason in [CloseReason::RegistrationTimeout, CloseReason::UnfinishedMessage, CloseReason::ProtocolViolation] {
+        for reason in CloseReason::ALL {
             assert!(2 + reason.text().len() <= 125);
         }
     }
@@ -97,7 +117,14 @@ mod tests {
             assert_eq!(reason.code(), 1008);
             assert!(!reason.allows_resume());
         }
-        for reason in [CloseReason::RelayDraining, CloseReason::Replaced, CloseReason::Saturated, CloseReason::Silent] {
+        let resumable = [
+            CloseReason::UnfinishedMessage,
+            CloseReason::RelayDraining,
+            CloseReason::Replaced,
+            CloseReason::Saturated,
+            CloseReason::Silent,
+        ];
+        for reason in resumable {
             assert!(reason.allows_resume());
         }
     }

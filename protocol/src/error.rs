@@ -26,6 +26,15 @@ pub enum FrameError {
 }
 
 impl FrameError {
+    /// Every variant, with an empty detail.
+    pub const ALL: [FrameError; 5] = [
+        FrameError::InvalidPayload(String::new()),
+        FrameError::UnknownMessageType,
+        FrameError::NotRegistered,
+        FrameError::AlreadyRegistered,
+        FrameError::WrongRole,
+    ];
+
     /// `InvalidPayload` with a bounded detail.
     pub(crate) fn invalid(detail: impl std::fmt::Display) -> Self {
         let mut detail = detail.to_string();
@@ -95,6 +104,25 @@ pub enum RegisterError {
 }
 
 impl RegisterError {
+    /// Every variant, in the order of the checks; `required` stands for the version that the rules demand.
+    pub fn all(required: Version) -> [RegisterError; 13] {
+        [
+            RegisterError::RelayDraining,
+            RegisterError::InvalidRelayProtocolVersion,
+            RegisterError::RelayProtocolPolicyUnavailable,
+            RegisterError::ProtocolUpdateRequired(required),
+            RegisterError::InvalidDeviceId,
+            RegisterError::MissingTargetDesktop,
+            RegisterError::InvalidTargetDesktop,
+            RegisterError::DeviceLookupUnavailable,
+            RegisterError::DeviceNotFound,
+            RegisterError::DeviceOwnershipFailed,
+            RegisterError::DeviceRoleMismatch,
+            RegisterError::DeviceNotEligible,
+            RegisterError::InvalidResume,
+        ]
+    }
+
     /// The `code` of the error frame.
     pub fn code(&self) -> &'static str {
         match self {
@@ -207,6 +235,21 @@ pub enum RpcRefusal {
 }
 
 impl RpcRefusal {
+    /// Every variant, in the order in which a request meets them; texts and counts stand for any.
+    pub const ALL: [RpcRefusal; 11] = [
+        RpcRefusal::InvalidRequest(""),
+        RpcRefusal::MethodNotFound,
+        RpcRefusal::IdempotencyKeyRequired,
+        RpcRefusal::AuthorityChanging,
+        RpcRefusal::DesktopReconnecting,
+        RpcRefusal::DesktopOffline,
+        RpcRefusal::DuplicateRequest,
+        RpcRefusal::ConflictingRequest,
+        RpcRefusal::TooManyPending { scope: BoundScope::User, limit: 0, current: 0 },
+        RpcRefusal::DesktopMoved,
+        RpcRefusal::Expired,
+    ];
+
     /// The JSON-RPC error number.
     pub fn code(&self) -> i32 {
         match self {

@@ -1,0 +1,393 @@
+//! Keeps the documents true: what they name is in the source tree, what they show is read as stated, their tables are the code's.
+//!
+//! Tables are found by the heading above them, inbound examples by the words behind ```` ```json ````.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
+
+use clap::Parser;
+use relay::{
+    cli::Cli,
+    config::{ByteSize, Period},
+    http::error::ApiError,
+};
+use relay_protocol::{
+    close::CloseReason,
+    envelope::Inbound,
+    error::{FrameError, RegisterError, RpcRefusal},
+    limits,
+    rpc::Request,
+    version::Version,
+};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const SOURCE_FOLDERS: [&str; 6] = ["actors", "bench", "endpoints", "protocol", "src", "tests"];
+const UUID: &str = "a11ce000-0000-4000-8000-000000000001";
+
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Paths below a folder of the tree that end with this.
+fn files(folder: &str, ending: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::from(ROOT).join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.to_string_lossy().ends_with(ending) {
+                found.push(path.strip_prefix(ROOT).unwrap().to_string_lossy().into_owned());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn documents() -> Vec<String> {
+    let mut documents = files("docs", ".md");
+    documents.extend(["README.md", "CONTRIBUTING.md", "deploy/README.md", "bench/README.md"].map(str::to_owned));
+    documents
+}
+
+/// The text below a heading, up to the next one of its level.
+fn section<'a>(text: &'a str, heading: &str) -> &'a str {
+    let start = text.find(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("there is no {heading}"));
+    let rest = &text[start + heading.len() + 2..];
+    let level = heading.split(' ').next().unwrap();
+    &rest[..rest.find(&format!("\n{level} ")).unwrap_or(rest.len())]
+}
+
+/// Cells of all tables in this text, without their head lines.
+fn table_rows(text: &str) -> Vec<Vec<&str>> {
+    let mut rows = Vec::new();
+    let lines: Vec<&str> = text.lines().collect();
+    for (index, line) in lines.iter().enumerate() {
+        let is_head = lines.get(index + 1).is_some_and(|next| next.starts_with("| ---"));
+        if line.starts_with('|') && !line.starts_with("| ---") && !is_head {
+            rows.push(line.trim_matches('|').split('|').map(str::trim).collect());
+        }
+    }
+    assert!(!rows.is_empty());
+    rows
+}
+
+/// What stands in single backticks, outside of fenced blocks.
+fn quoted(text: &str) -> Vec<&str> {
+    let outside = text.split("```").step_by(2);
+    outside.flat_map(|part| part.split('`').skip(1).step_by(2)).collect()
+}
+
+fn bare(cell: &str) -> &str {
+    cell.trim_matches('`')
+}
+
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |character: Option<char>| character.is_some_and(|character| character.is_alphanumeric() || character == '_');
+    text.match_indices(word).any(|(at, _)| !is_part(text[..at].chars().next_back()) && !is_part(text[at + word.len()..].chars().next()))
+}
+
+/// How many variants an enum has in its source: what its list must be as long as.
+fn variant_count(path: &str, name: &str) -> usize {
+    let source = read(path);
+    let start = source.find(&format!("pub enum {name} {{")).unwrap();
+    let body = &source[start..start + source[start..].find("\n}").unwrap()];
+    let is_variant = |line: &&str| line.strip_prefix("    ").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_uppercase()));
+    body.lines().filter(is_variant).count()
+}
+
+fn yes_or_no(yes: bool) -> &'static str {
+    if yes { "yes" } else { "no" }
+}
+
+/// The first two cells of each row.
+fn code_and_retryable(heading: &str) -> Vec<(String, String)> {
+    let protocol = read("docs/protocol.md");
+    table_rows(section(&protocol, heading)).iter().map(|row| (bare(row[0]).to_owned(), row[1].to_owned())).collect()
+}
+
+#[test]
+fn every_path_and_name_of_where_exists() {
+    let where_ = read("docs/where.md");
+    for row in table_rows(&where_) {
+        let [rule, code, tests] = row[..] else { panic!("{row:?}") };
+        for (cell, is_test) in [(code, false), (tests, true)] {
+            let mut source = None;
+            let mut names = 0;
+            for token in quoted(cell) {
+                if token.contains('/') || token.ends_with(".toml") {
+                    source = Some((token, read(token)));
+                    continue;
+                }
+                let (path, text) = source.as_ref().unwrap_or_else(|| panic!("{rule}: {token} has no file"));
+                let there = if is_test { text.contains(&format!("fn {token}(")) } else { has_word(text, token) };
+                assert!(there, "{rule}: {path} has no {token}");
+                names += 1;
+            }
+            assert!(source.is_some() && (names > 0 || !is_test), "{rule}: no {}", if is_test { "test" } else { "code" });
+        }
+    }
+}
+
+#[test]
+fn paths_and_names_of_the_other_documents_exist() {
+    let paths: Vec<String> = SOURCE_FOLDERS.iter().flat_map(|folder| files(folder, ".rs")).collect();
+    // Not this file, which would find its own words.
+    let source: String = paths.iter().filter(|path| *path != "tests/docs.rs").map(|path| read(path)).collect();
+    for document in documents() {
+        let text = read(&document);
+        for token in quoted(&text) {
+            let is_path = token.split_once('/').is_some_and(|(folder, rest)| SOURCE_FOLDERS.contains(&folder) && !rest.contains(' '));
+            if is_path {
+                let beside = Path::new(ROOT).join(&document).with_file_name(token);
+                assert!(Path::new(ROOT).join(token).exists() || beside.exists(), "{document}: there is no {token}");
+            }
+            let is_name = token.split("::").all(|part| part.len() > 2 && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'));
+            if document == "docs/architecture.md" && is_name {
+                for part in token.split("::") {
+                    assert!(has_word(&source, part), "{document}: nothing is named {part}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn links_between_documents_resolve() {
+    let mut links = 0;
+    for document in documents() {
+        let text = read(&document);
+        let folder = Path::new(ROOT).join(&document).parent().unwrap().to_owned();
+        for target in text.split("](").skip(1).map(|rest| &rest[..rest.find(')').unwrap()]) {
+            if !target.starts_with("https://") {
+                assert!(folder.join(target).exists(), "{document}: {target} leads nowhere");
+                links += 1;
+            }
+        }
+    }
+    assert!(links > 10);
+}
+
+#[test]
+fn inbound_examples_are_read_as_stated() {
+    let protocol = read("docs/protocol.md");
+    let mut seen = BTreeSet::new();
+    for block in protocol.split("\n```json ").skip(1) {
+        let (stated, rest) = block.split_once('\n').unwrap();
+        let text = &rest[..rest.find("\n```").unwrap()];
+        let Some(stated) = stated.strip_prefix("inbound: ") else {
+            let frame: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text).unwrap();
+            assert!(stated == "outbound" && frame.len() == 2 && frame["type"].is_string() && frame["payload"].is_object(), "{text}");
+            continue;
+        };
+        let read = match Inbound::parse(text.to_owned().into()) {
+            Ok(Inbound::Ping) => "ping".to_owned(),
+            Ok(Inbound::Register(register)) => {
+                let claim = register.claim(relay_protocol::device::Role::Mobile, None, Ok(&Version::new(1, 7)));
+                assert!(claim.is_ok(), "{text}");
+                "register".to_owned()
+            }
+            Ok(Inbound::Request(Request::Call(_))) => "request".to_owned(),
+            Ok(Inbound::Request(Request::Refused { refusal, .. })) => format!("refusal {}", refusal.code()),
+            Ok(Inbound::Response(_)) => "response".to_owned(),
+            Err(error) => format!("error {}", error.code()),
+        };
+        assert_eq!(read, stated, "{text}");
+        seen.insert(read);
+    }
+    for kind in ["ping", "register", "request", "response"] {
+        assert!(seen.contains(kind), "no example of {kind}");
+    }
+}
+
+/// What the other side receives of the inbound examples, and the example of an error frame.
+#[test]
+fn outbound_examples_are_what_the_code_writes() {
+    let protocol = read("docs/protocol.md");
+    let example = |heading: &str, number: usize| {
+        let block = section(&protocol, heading).split("\n```json ").nth(number).unwrap();
+        let (_, rest) = block.split_once('\n').unwrap();
+        rest[..rest.find("\n```").unwrap()].to_owned()
+    };
+    let json = |text: &[u8]| serde_json::from_slice::<serde_json::Value>(text).unwrap();
+    let told = |heading| json(example(heading, 2).as_bytes());
+    let inbound = |heading| Inbound::parse(example(heading, 1).into()).unwrap();
+
+    let Inbound::Request(Request::Call(call)) = inbound("### rpc.request") else { panic!("no request") };
+    let forwarded = told("### rpc.request");
+    let client = forwarded["payload"]["clientId"].as_str().unwrap().parse().unwrap();
+    assert_eq!(json(&call.forward(&client, UUID.parse().unwrap()).to_bytes()), forwarded);
+
+    let Inbound::Response(response) = inbound("### rpc.response") else { panic!("no response") };
+    assert_eq!(response.client, Some(client));
+    assert_eq!(json(&response.deliver("\"request-101\"").to_bytes()), told("### rpc.response"));
+
+    assert_eq!(json(&FrameError::WrongRole.to_text().to_bytes()), json(example("### error", 1).as_bytes()));
+}
+
+#[test]
+fn the_frame_error_table_is_the_code() {
+    assert_eq!(FrameError::ALL.len(), variant_count("protocol/src/error.rs", "FrameError"));
+    let expected: Vec<_> = FrameError::ALL.iter().map(|error| (error.code().to_owned(), "no".to_owned())).collect();
+    assert_eq!(code_and_retryable("## Frame errors"), expected);
+    for error in FrameError::ALL {
+        let frame = String::from_utf8(error.to_text().to_bytes()).unwrap();
+        assert!(frame.ends_with("\"retryable\":false}}"), "{frame}");
+    }
+}
+
+#[test]
+fn the_registration_error_table_is_the_code() {
+    let all = RegisterError::all(Version::new(1, 7));
+    assert_eq!(all.len(), variant_count("protocol/src/error.rs", "RegisterError"));
+    let expected: Vec<_> = all.iter().map(|error| (error.code().to_owned(), yes_or_no(error.retryable()).to_owned())).collect();
+    assert_eq!(code_and_retryable("## Registration errors"), expected);
+}
+
+#[test]
+fn the_refusal_table_is_the_code() {
+    assert_eq!(RpcRefusal::ALL.len(), variant_count("protocol/src/error.rs", "RpcRefusal"));
+    let expected: Vec<_> =
+        RpcRefusal::ALL.iter().map(|refusal| (refusal.code().to_string(), yes_or_no(refusal.retryable()).to_owned())).collect();
+    assert_eq!(code_and_retryable("## Refusals of requests"), expected);
+    let protocol = read("docs/protocol.md");
+    for refusal in [RpcRefusal::DesktopReconnecting, RpcRefusal::DesktopOffline] {
+        assert!(protocol.contains(&format!("| {} | yes | \"{}\" |", refusal.code(), refusal.message())), "{refusal:?}");
+    }
+}
+
+#[test]
+fn the_close_table_is_the_code() {
+    assert_eq!(CloseReason::ALL.len(), variant_count("protocol/src/close.rs", "CloseReason"));
+    let protocol = read("docs/protocol.md");
+    let rows = table_rows(section(&protocol, "## Close codes"));
+    let told: Vec<_> = rows.iter().map(|row| (row[0].to_owned(), bare(row[1]), row[2])).collect();
+    let expected: Vec<_> =
+        CloseReason::ALL.iter().map(|reason| (reason.code().to_string(), reason.text(), yes_or_no(reason.allows_resume()))).collect();
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn the_http_error_table_is_the_code() {
+    let all = [
+        ApiError::TokenMissing,
+        ApiError::TokenInvalid,
+        ApiError::TokenExpired,
+        ApiError::InvalidPayload(String::new()),
+        ApiError::InvalidDeviceId,
+        ApiError::PayloadTooLarge,
+        ApiError::BodyTimeout,
+        ApiError::DeviceNotFound,
+        ApiError::DeviceOwnershipFailed,
+        ApiError::NotFound,
+        ApiError::MethodNotAllowed { allow: "" },
+        ApiError::UpgradeRequired,
+        ApiError::StorageUnavailable,
+        ApiError::RouterUnavailable,
+        ApiError::RelayDraining,
+    ];
+    assert_eq!(all.len(), variant_count("src/http/error.rs", "ApiError"));
+    let row = |error: &ApiError| [format!("`{}`", error.code()), error.status().as_u16().to_string(), yes_or_no(error.retryable()).into()];
+    let expected: BTreeSet<[String; 3]> = all.iter().map(row).collect();
+    let protocol = read("docs/protocol.md");
+    let http = section(&protocol, "## HTTP calls");
+    let rows = table_rows(&http[http.find("| code |").unwrap()..]);
+    let told: BTreeSet<[String; 3]> = rows.iter().map(|row| [row[0].to_owned(), row[1].to_owned(), row[2].to_owned()]).collect();
+    assert_eq!(told, expected);
+    assert_eq!(rows.len(), told.len(), "no row stands there twice");
+}
+
+#[test]
+fn the_limits_table_is_the_code() {
+    macro_rules! values {
+        ($($form:ident: $($name:ident),*;)*) => { [$($((stringify!($name), $form(limits::$name)),)*)*] };
+    }
+    let size = |bytes| ByteSize(bytes).to_string();
+    let period = |duration| Period(duration).to_string();
+    let count = |count: usize| count.to_string();
+    let small = |count: u32| count.to_string();
+    let values = values! {
+        size: MESSAGE_BYTES_MAX, ENVELOPE_BYTES_MAX, UNREGISTERED_MESSAGE_BYTES_MAX;
+        small: FRAGMENTS_MAX;
+        period: MESSAGE_GROWTH_INTERVAL_MAX, MESSAGE_DURATION_MAX, CLOSE_LINGER;
+        count: RPC_ID_BYTES_MAX, PENDING_PER_DESKTOP_MAX, PENDING_PER_CLIENT_MAX, PENDING_PER_USER_MAX;
+        period: PENDING_DEFAULT, PENDING_LOAD, PENDING_OUTBOX, RECONNECT_GRACE, RESUME_TTL;
+        period: REGISTER_TIMEOUT, HEARTBEAT_INTERVAL, SILENCE_TIMEOUT;
+        size: OUTBOUND_BYTES_MAX;
+        period: SATURATED_AFTER, POLICY_CACHE;
+    };
+    let in_source = read("protocol/src/limits.rs").lines().filter(|line| line.starts_with("pub const ")).count();
+    assert_eq!(values.len(), in_source);
+
+    let (protocol, config) = (read("docs/protocol.md"), read("src/config.rs"));
+    let rows = table_rows(section(&protocol, "## Limits and deadlines"));
+    let told: Vec<_> = rows.iter().map(|row| (bare(row[1]), row[2].to_owned())).collect();
+    assert_eq!(told, values);
+    for row in rows {
+        let (name, flag) = (bare(row[1]), bare(row[3]));
+        let default = config.split(&format!("(limits::{name}))]")).nth(1).map(|rest| rest.trim_start().split(':').next().unwrap());
+        let field = (!flag.is_empty()).then(|| format!("pub {}", flag.trim_start_matches('-').replace('-', "_")));
+        assert_eq!(default, field.as_deref(), "the flag of {name}");
+    }
+}
+
+/// The newcomer's two commands, and the four of "Try it".
+#[test]
+fn the_commands_of_the_readme_are_the_ones_that_run() {
+    let (readme, dev, ci) = (read("README.md"), read("dev"), read(".ci/run"));
+    let set_up = section(&readme, "## Two commands");
+    for (command, script, line) in
+        [("cargo run --release -- serve", &dev, "exec cargo run --release -- serve \"$@\""), ("./dev test", &ci, "step ./dev test")]
+    {
+        assert!(set_up.lines().any(|line| line.split('#').next().unwrap().trim() == command), "{command}");
+        assert!(script.lines().any(|there| there.trim() == line), "{line}");
+    }
+    let version = read("Cargo.toml").lines().find_map(|line| Some(line.strip_prefix("rust-version = \"")?.trim_matches('"').to_owned()));
+    assert!(set_up.contains(&format!("Rust {} or newer", version.unwrap())));
+
+    let tried = section(&readme, "## Try it");
+    let commands: Vec<_> = tried.lines().filter_map(|line| line.strip_prefix("cargo run --release -- ")).collect();
+    assert_eq!(commands.len(), 4);
+    for command in commands {
+        let filled = command.trim_end_matches(" &").replace('…', UUID).replace("'Demo ", "'Demo-");
+        let parsed = Cli::try_parse_from(std::iter::once("relay").chain(filled.split(' ')));
+        assert!(parsed.is_ok(), "{command}: {}", parsed.unwrap_err());
+    }
+}
+
+#[test]
+fn the_words_of_contributing_are_those_of_the_script() {
+    let (contributing, dev) = (read("CONTRIBUTING.md"), read("dev"));
+    let told: BTreeSet<String> = table_rows(section(&contributing, "## Words")).iter().map(|row| bare(row[0]).to_owned()).collect();
+    let known = dev.lines().filter_map(|line| line.strip_prefix("word_")?.split_once("()"));
+    let known: BTreeSet<String> = known.map(|(word, _)| format!("./dev {word}")).collect();
+    assert_eq!(told, known);
+}
+
+#[test]
+fn log_lines_of_the_runbook_are_in_the_source() {
+    let runbook = read("docs/runbook.md");
+    let paths = ["src", "actors/src"].iter().flat_map(|folder| files(folder, ".rs"));
+    let source: String = paths.map(|path| read(&path)).collect();
+    for row in table_rows(section(&runbook, "## Logs")) {
+        for text in quoted(row[0]) {
+            assert!(source.contains(&format!("\"{text}")), "no line says {text}");
+        }
+    }
+}
+
+/// Trap 7 of `docs/where.md`: a swap of the websocket crate stays within one folder.
+#[test]
+fn only_the_socket_layer_knows_the_websocket_crate() {
+    let sources = ["src", "actors/src", "endpoints/src", "protocol/src"].iter().flat_map(|folder| files(folder, ".rs"));
+    let (inside, outside): (Vec<_>, Vec<_>) = sources
+        .filter(|path| ["actix_web_actors", "actix_http"].iter().any(|krate| has_word(&read(path), krate)))
+        .partition(|path| path.starts_with("actors/src/device_socket/"));
+    assert!(!inside.is_empty());
+    assert_eq!(outside, Vec::<String>::new());
+}
