@@ -7,6 +7,7 @@ pub mod cli;
 pub mod config;
 pub mod http;
 pub mod limits;
+pub mod ready_file;
 pub mod secrets;
 pub mod server;
 pub mod telemetry;
