@@ -10,6 +10,8 @@
 //! | `teardown` | ends that come twice, at once, or in the wrong order (C17) |
 //! | `stored` | statuses on disk, after a crash and after an orderly end |
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 mod events;
 mod replacement;
 mod several;

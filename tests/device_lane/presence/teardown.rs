@@ -51,9 +51,9 @@ async fn a_missed_heartbeat_and_the_tcp_close_after_it_remove_a_desktop_once() {
         case.watcher.expect(desktop, Reconnecting, "silent").await;
         // While the relay's own close lingers.
         if round % 2 == 0 {
-            proxy.cut()
+            proxy.cut();
         } else {
-            proxy.reset()
+            proxy.reset();
         }
         case.watcher.expect(desktop, Disconnected, "graceElapsed").await;
         case.only_the_watcher_is_left().await;
@@ -175,8 +175,9 @@ async fn ends_of_every_kind_at_once_leave_nothing_behind() {
         done.unwrap();
         case.only_the_watcher_is_left().await;
         until("the silent one's wait has passed", async || presences(&case.account).await[&lost] == Disconnected).await;
+        let told = case.watcher.pending().await;
         for device in [lost, forgotten] {
-            let last = case.watcher.pending().await.into_iter().filter(|event| event.device_id == device).next_back();
+            let last = told.iter().rfind(|event| event.device_id == device);
             assert!(last.is_none_or(|event| event.status == Disconnected), "{device}");
         }
         devices.forget(lost).await.unwrap();
