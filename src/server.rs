@@ -12,7 +12,6 @@ use actix_web::{App, HttpServer, dev::Extensions, web};
 use relay_protocol::id::RelayInstanceId;
 use serde::Serialize;
 use std::{any::Any, fmt, future::Future, io, net::SocketAddr, num::NonZero, sync::Arc, thread::available_parallelism};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Sees each public connection before its first byte.
 pub type OnConnect = Arc<dyn Fn(&dyn Any, &mut Extensions) + Send + Sync>;
@@ -57,8 +56,6 @@ pub enum ServeError {
     ReadyFile(ReadyFileError),
     /// A listener failed while serving.
     Listener(io::Error),
-    /// Signals could not be waited for.
-    Signals(io::Error),
 }
 
 impl fmt::Display for ServeError {
@@ -69,7 +66,6 @@ impl fmt::Display for ServeError {
             }
             ServeError::ReadyFile(error) => error.fmt(f),
             ServeError::Listener(error) => write!(f, "a listener failed: {error}"),
-            ServeError::Signals(error) => write!(f, "cannot wait for signals: {error}"),
         }
     }
 }
@@ -140,31 +136,6 @@ pub async fn run(
     ended.map_err(|failed| ServeError::Listener(io::Error::other(failed)))?.map_err(ServeError::Listener)?;
     tracing::info!("stopped");
     Ok(())
-}
-
-/// The signals that end a process: SIGTERM and SIGINT.
-pub struct EndSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl EndSignals {
-    /// Starts to catch them; from now on neither ends the process by itself.
-    ///
-    /// # Errors
-    /// The system refused.
-    pub fn catch() -> Result<Self, ServeError> {
-        let caught = |kind| signal(kind).map_err(ServeError::Signals);
-        Ok(EndSignals { terminate: caught(SignalKind::terminate())?, interrupt: caught(SignalKind::interrupt())? })
-    }
-
-    /// Waits for the next one.
-    pub async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }
 
 /// A name may stand for several addresses; the first is shown.

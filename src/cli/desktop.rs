@@ -6,17 +6,13 @@ use super::{
     explain::{Who, why_not_open},
     help_end,
 };
-use crate::limits::DESKTOP_TOKEN_TTL;
+use crate::{limits::DESKTOP_TOKEN_TTL, signals::EndSignals};
 use relay_endpoints::{
     desktop::{Cause, Desktop, DesktopOptions, SampleRouter, State},
     link::LinkOptions,
 };
 use relay_protocol::{close::CloseReason, device::Role, id::DeviceId};
 use std::io::{Write, stdout};
-use tokio::signal::{
-    ctrl_c,
-    unix::{SignalKind, signal},
-};
 
 /// Run a sample desktop that phones can call, until Ctrl-C
 ///
@@ -27,7 +23,7 @@ relay desktop --user 0f8fad5b-d9cb-469f-a165-70867728950e \\
 --device de5c0000-0000-4000-8000-000000000003"]))]
 pub struct Args {
     /// Device ID of the desktop, as `relay device add` printed it
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "UUID")]
     device: DeviceId,
     /// Name that the relay shows for this connection
     #[arg(long, value_name = "NAME")]
@@ -72,25 +68,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
             last_line = line;
         }
     };
+    let mut signals = EndSignals::catch().map_err(CliError::failed)?;
     let desktop = Desktop::new(options, SampleRouter);
-    desktop.run_until(asked_to_stop(), print_state).await.map_err(|cause| CliError::refused(cause.retryable(), why(&cause)))
-}
-
-/// Ctrl-C or SIGTERM.
-async fn asked_to_stop() {
-    let terminated = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut signal) => signal.recv().await,
-            Err(_not_available) => std::future::pending().await,
-        }
-    };
-    let interrupted = async {
-        if ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
-    tokio::select! {
-        _ = terminated => {}
-        () = interrupted => {}
-    }
+    desktop.run_until(signals.next(), print_state).await.map_err(|cause| CliError::refused(cause.retryable(), why(&cause)))
 }

@@ -19,7 +19,7 @@ use relay_endpoints::{
 use relay_protocol::{contract, device::Role, error::RpcRefusal, id::DeviceId};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use std::{fmt::Display, time::Duration};
+use std::fmt::Display;
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
@@ -32,10 +32,10 @@ relay phone --user 0f8fad5b-d9cb-469f-a165-70867728950e \\
 call system.ping"]))]
 pub struct Args {
     /// Device ID of the phone, as `relay device add` printed it
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "UUID")]
     device: DeviceId,
     /// Device ID of the desktop to talk to
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "UUID")]
     desktop: DeviceId,
     /// Keep trying for this long while the desktop is offline or reconnecting, or the relay asks to try later
     #[arg(long, global = true, value_name = "DURATION", default_value_t = Period(PHONE_WAIT))]
@@ -72,8 +72,8 @@ struct CallArgs {
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     /// How long to wait for the answer, such as 5s; the default is the method's own
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    timeout: Option<Duration>,
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<Period>,
 }
 
 fn json(text: &str) -> Result<Box<RawValue>, String> {
@@ -166,7 +166,7 @@ impl CallArgs {
     fn into_request(self) -> Request {
         let is_mutation = contract::find(&self.method).is_some_and(|method| method.mutation);
         let idempotency_key = self.idempotency_key.or_else(|| is_mutation.then(|| Uuid::new_v4().to_string()));
-        Request { params: self.params, idempotency_key, deadline: self.timeout, ..Request::new(self.method) }
+        Request { params: self.params, idempotency_key, deadline: self.timeout.map(|timeout| timeout.0), ..Request::new(self.method) }
     }
 }
 

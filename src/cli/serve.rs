@@ -15,7 +15,8 @@ use crate::{
     },
     limits::LEAVE_TIMEOUT,
     secrets::{ADMIN_TOKEN_FILE, JWT_SECRET_FILE, Secret, SecretError, load_or_generate, prepare_data_dir},
-    server::{self, EndSignals, Parts},
+    server::{self, Parts},
+    signals::EndSignals,
     telemetry, wiring,
 };
 use std::{ffi::OsString, sync::Arc};
