@@ -1,13 +1,15 @@
 //! The `relay` binary's library: configuration, HTTP routes, wiring, command line.
 //!
 //! [`cli`] is the way in. `relay serve` goes [`config`] → [`secrets`] → [`wiring`] (which storage, which actors) → [`server`]
-//! (listeners, signals) → [`http`] (routes).
+//! (listeners) → [`http`] (routes).
 
 pub mod cli;
 pub mod config;
 pub mod http;
 pub mod limits;
+pub mod ready_file;
 pub mod secrets;
 pub mod server;
+pub mod signals;
 pub mod telemetry;
 pub mod wiring;

@@ -1,5 +1,6 @@
 //! Bounds of the HTTP side and the command line: unit, value, why. Those of the device lane are in `relay_protocol::limits`.
 
+use relay_endpoints::backoff::Policy;
 use std::time::Duration;
 
 /// Largest body of a call under `/api`. The largest valid one is about 4 KiB with every character escaped.
@@ -31,6 +32,12 @@ pub const OWN_TOKEN_TTL: Duration = Duration::from_secs(5 * 60);
 
 /// Life of the token that `relay desktop` makes for itself and shows at each reconnect.
 pub const DESKTOP_TOKEN_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// How long `relay phone` keeps trying while its desktop is away, unless told otherwise: one that was started a moment before
+/// registers well within it.
+pub const PHONE_WAIT: Duration = Duration::from_secs(5);
+/// Waits between those attempts: somebody looks at the terminal, and it is one phone.
+pub const PHONE_WAIT_BACKOFF: Policy = Policy { first: Duration::from_millis(100), max: Duration::from_secs(1) };
 
 /// A storage that has not answered a ping within this time is not ready.
 pub const READY_PING_TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,28 +1,17 @@
 //! The two listeners: bind, announce, serve until told to stop, stop in order.
 //!
-//! Order of a stop: both listeners stop accepting, calls being answered get [`STOP_TIMEOUT`], the ready file goes.
+//! Order of a stop: the ready file goes, both listeners stop accepting, calls being answered get [`STOP_TIMEOUT`].
 
 use crate::{
     config::{ListenAddress, ServeConfig},
     http::{Api, Mount, admin_routes, default_headers, public_routes},
     limits::{ACCEPT_BACKLOG, DISCONNECT_TIMEOUT, REQUEST_HEAD_TIMEOUT, STOP_TIMEOUT},
-    secrets::replace_private,
+    ready_file::{Announced, ReadyFile, ReadyFileError},
 };
 use actix_web::{App, HttpServer, dev::Extensions, web};
 use relay_protocol::id::RelayInstanceId;
 use serde::Serialize;
-use std::{
-    any::Any,
-    fmt,
-    future::Future,
-    io,
-    net::SocketAddr,
-    num::NonZero,
-    path::{Path, PathBuf},
-    sync::Arc,
-    thread::available_parallelism,
-};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use std::{any::Any, fmt, future::Future, io, net::SocketAddr, num::NonZero, sync::Arc, thread::available_parallelism};
 
 /// Sees each public connection before its first byte.
 pub type OnConnect = Arc<dyn Fn(&dyn Any, &mut Extensions) + Send + Sync>;
@@ -64,11 +53,9 @@ pub enum ServeError {
         error: io::Error,
     },
     /// The ready file could not be written or removed.
-    ReadyFile(PathBuf, io::Error),
+    ReadyFile(ReadyFileError),
     /// A listener failed while serving.
     Listener(io::Error),
-    /// Signals could not be waited for.
-    Signals(io::Error),
 }
 
 impl fmt::Display for ServeError {
@@ -77,9 +64,8 @@ impl fmt::Display for ServeError {
             ServeError::Bind { flag, address, error } => {
                 write!(f, "cannot listen on {address}: {error}; choose another address with {flag} HOST:PORT (port 0 picks a free one)")
             }
-            ServeError::ReadyFile(path, error) => write!(f, "--ready-file {}: {error}", path.display()),
+            ServeError::ReadyFile(error) => error.fmt(f),
             ServeError::Listener(error) => write!(f, "a listener failed: {error}"),
-            ServeError::Signals(error) => write!(f, "cannot wait for signals: {error}"),
         }
     }
 }
@@ -96,10 +82,7 @@ pub async fn run(
     stop: impl Future<Output = ()>,
     on_ready: impl FnOnce(&Serving),
 ) -> Result<(), ServeError> {
-    if let Some(path) = &config.ready_file {
-        // Whoever waits for the file must not see the one of a process before.
-        remove_if_there(path)?;
-    }
+    let ready_file = config.ready_file.as_deref().map(ReadyFile::prepare).transpose().map_err(ServeError::ReadyFile)?;
     let relay_instance_id = parts.api.relay.instance_id();
     let api = web::Data::new(parts.api);
 
@@ -137,7 +120,7 @@ pub async fn run(
     let (public_handle, admin_handle) = (public.handle(), admin.handle());
     let mut servers = actix_web::rt::spawn(async move { tokio::try_join!(public, admin).map(|_| ()) });
 
-    announce(config, &serving)?;
+    let announced = ready_file.map(|file| file.announce(&serving)).transpose().map_err(ServeError::ReadyFile)?;
     tracing::info!(public = %serving.public, admin = %serving.admin, instance = %serving.relay_instance_id, "serving");
     on_ready(&serving);
 
@@ -145,55 +128,15 @@ pub async fn run(
         ended = &mut servers => ended,
         () = stop => {
             tracing::info!("stopping");
+            let withdrawn = announced.map(Announced::withdraw).transpose().map_err(ServeError::ReadyFile);
             tokio::join!(public_handle.stop(true), admin_handle.stop(true));
+            withdrawn?;
             servers.await
         }
     };
     ended.map_err(|failed| ServeError::Listener(io::Error::other(failed)))?.map_err(ServeError::Listener)?;
-    if let Some(path) = &config.ready_file {
-        remove_if_there(path)?;
-    }
     tracing::info!("stopped");
     Ok(())
-}
-
-/// The signals that end a process: SIGTERM and SIGINT.
-pub struct EndSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl EndSignals {
-    /// Starts to catch them; from now on neither ends the process by itself.
-    ///
-    /// # Errors
-    /// The system refused.
-    pub fn catch() -> Result<Self, ServeError> {
-        let caught = |kind| signal(kind).map_err(ServeError::Signals);
-        Ok(EndSignals { terminate: caught(SignalKind::terminate())?, interrupt: caught(SignalKind::interrupt())? })
-    }
-
-    /// Waits for the next one.
-    pub async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-}
-
-fn announce(config: &ServeConfig, serving: &Serving) -> Result<(), ServeError> {
-    let Some(path) = &config.ready_file else { return Ok(()) };
-    let failed = |error| ServeError::ReadyFile(path.clone(), error);
-    let content = serde_json::to_vec(serving).map_err(|error| failed(io::Error::other(error)))?;
-    replace_private(path, &content).map_err(failed)
-}
-
-fn remove_if_there(path: &Path) -> Result<(), ServeError> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(ServeError::ReadyFile(path.to_owned(), error)),
-        Ok(()) | Err(_) => Ok(()),
-    }
 }
 
 /// A name may stand for several addresses; the first is shown.

@@ -105,6 +105,15 @@ impl Directory {
         }
     }
 
+    /// Waits until every router has handled what was on the way to it.
+    pub async fn settle(self: &Arc<Self>, timeout: Duration) {
+        let users: Vec<UserId> = self.shards.iter().flat_map(|shard| lock(shard).keys().copied().collect::<Vec<_>>()).collect();
+        for user in users {
+            // One that does not answer has nothing more to say.
+            let _ = self.tell(user, Input::Timeout, timeout).await;
+        }
+    }
+
     /// Live presence of the account's devices.
     ///
     /// # Errors
@@ -124,7 +133,7 @@ impl Directory {
 
     /// How many accounts have a router.
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
     /// Whether no account has one.
@@ -186,8 +195,13 @@ impl Directory {
     fn shard(&self, user: UserId) -> MutexGuard<'_, HashMap<UserId, Entry>> {
         #[expect(clippy::cast_possible_truncation, reason = "any bits will do")]
         let index = self.hashing.hash_one(user) as usize % SHARDS;
-        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shards[index])
     }
+}
+
+/// A poisoned shard belongs to a thread that panicked while it held nothing but plain data; the data is still good.
+fn lock(shard: &Mutex<HashMap<UserId, Entry>>) -> MutexGuard<'_, HashMap<UserId, Entry>> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Somebody on the way to a router, which stays until the visit is over.

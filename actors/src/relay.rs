@@ -106,7 +106,8 @@ impl Relay {
         }
     }
 
-    /// Begins to drain, waits until the sockets have gone, then until what is left to store is stored; each for at most `timeout`.
+    /// Begins to drain, waits until the sockets have gone, then until their routers know, then until what is left to store is stored;
+    /// each for at most `timeout`.
     pub async fn leave(&self, timeout: Duration) {
         self.begin_drain();
         let gone = async {
@@ -116,6 +117,10 @@ impl Relay {
         };
         if tokio::time::timeout(timeout, gone).await.is_err() {
             tracing::warn!(sockets = self.open_sockets(), "sockets are still open");
+        }
+        // The ends of the last sockets may still be on the way to their routers, and what those write about them behind them.
+        if tokio::time::timeout(timeout, self.directory().settle(timeout)).await.is_err() {
+            tracing::warn!("some routers did not answer in time");
         }
         let persistence = self.directory().services().persistence();
         if mailbox::ask(&persistence, Flush, timeout).await != Ok(Ok(())) {

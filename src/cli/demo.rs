@@ -8,7 +8,7 @@ use std::{io, path::Path};
 use uuid::Uuid;
 
 /// File in the data directory.
-const FILE: &str = "demo-user";
+const FILE: &str = "demo-ids";
 
 /// The ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

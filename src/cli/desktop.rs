@@ -3,38 +3,27 @@
 use super::{
     CliError,
     access::Access,
-    client::{EXIT_NOT_CONNECTED, Who, explain},
+    explain::{Who, why_not_open},
+    help_end,
 };
-use crate::limits::DESKTOP_TOKEN_TTL;
+use crate::{limits::DESKTOP_TOKEN_TTL, signals::EndSignals};
 use relay_endpoints::{
     desktop::{Cause, Desktop, DesktopOptions, SampleRouter, State},
     link::LinkOptions,
 };
 use relay_protocol::{close::CloseReason, device::Role, id::DeviceId};
-use std::{
-    io::{Write, stdout},
-    process::ExitCode,
-};
-use tokio::signal::{
-    ctrl_c,
-    unix::{SignalKind, signal},
-};
+use std::io::{Write, stdout};
 
 /// Run a sample desktop that phones can call, until Ctrl-C
 ///
 /// It answers system.ping, and echoes the params of every other method. It reconnects by itself.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "\
-Example:
-  relay desktop --device 0f8fad5b-d9cb-469f-a165-70867728950e
-
-Exit codes:
-  0  stopped by Ctrl-C or SIGTERM
-  2  wrong usage
-  3  refused in a way that trying again does not mend")]
+#[command(after_help = help_end(&["\
+relay desktop --user 0f8fad5b-d9cb-469f-a165-70867728950e \\
+--device de5c0000-0000-4000-8000-000000000003"]))]
 pub struct Args {
     /// Device ID of the desktop, as `relay device add` printed it
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "UUID")]
     device: DeviceId,
     /// Name that the relay shows for this connection
     #[arg(long, value_name = "NAME")]
@@ -47,8 +36,8 @@ pub struct Args {
 /// Runs until it is asked to stop. One line on stdout for each change.
 ///
 /// # Errors
-/// There is no token, and no secret to make one with.
-pub async fn run(args: Args) -> Result<ExitCode, CliError> {
+/// There is no token to be had, or the relay refused in a way that trying again does not mend.
+pub async fn run(args: Args) -> Result<(), CliError> {
     // Made once; the desktop shows it again whenever it reconnects.
     let token = args.access.bearer(DESKTOP_TOKEN_TTL)?;
     let url = args.access.url;
@@ -56,7 +45,10 @@ pub async fn run(args: Args) -> Result<ExitCode, CliError> {
     let mut options = DesktopOptions::new(LinkOptions::desktop(url.clone(), token), args.device);
     options.device_name = args.name;
     let why = |cause: &Cause| match cause {
-        Cause::Open(error) => explain(error, &url, who),
+        Cause::Open(error) => why_not_open(error, &url, who),
+        Cause::Ended(ended) if ended.code() == CloseReason::Replaced.code() => {
+            format!("{ended}\nanother program registered {} and took its place", who.device)
+        }
         Cause::Ended(ended) => ended.to_string(),
     };
     let mut last_line = String::new();
@@ -76,35 +68,7 @@ pub async fn run(args: Args) -> Result<ExitCode, CliError> {
             last_line = line;
         }
     };
-    Ok(match Desktop::new(options, SampleRouter).run_until(asked_to_stop(), print_state).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(cause) => {
-            eprintln!("relay desktop: {}", why(&cause));
-            if let Cause::Ended(ended) = &cause
-                && ended.code() == CloseReason::Replaced.code()
-            {
-                eprintln!("another program registered {} and took its place", who.device);
-            }
-            ExitCode::from(EXIT_NOT_CONNECTED)
-        }
-    })
-}
-
-/// Ctrl-C or SIGTERM.
-async fn asked_to_stop() {
-    let terminated = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut signal) => signal.recv().await,
-            Err(_not_available) => std::future::pending().await,
-        }
-    };
-    let interrupted = async {
-        if ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
-    tokio::select! {
-        _ = terminated => {}
-        () = interrupted => {}
-    }
+    let mut signals = EndSignals::catch().map_err(CliError::failed)?;
+    let desktop = Desktop::new(options, SampleRouter);
+    desktop.run_until(signals.next(), print_state).await.map_err(|cause| CliError::refused(cause.retryable(), why(&cause)))
 }

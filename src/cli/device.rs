@@ -1,9 +1,9 @@
 //! `relay device`: an account's devices, over the public API.
 
-use super::{CliError, access::Access, help_end, print};
+use super::{CliError, access::Access, explain::api_error, help_end, print};
 use crate::limits::OWN_TOKEN_TTL;
 use clap::Subcommand;
-use relay_endpoints::devices::{ApiError, Device, Devices, NewDevice};
+use relay_endpoints::devices::{Device, Devices, NewDevice};
 use relay_protocol::{
     device::{Presence, Role},
     id::DeviceId,
@@ -24,7 +24,9 @@ pub enum Command {
 
 /// Flags of `relay device add`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = help_end("relay device add --user 0f8fad5b-d9cb-469f-a165-70867728950e --role desktop --name Workshop"))]
+#[command(after_help = help_end(&["\
+relay device add --user 0f8fad5b-d9cb-469f-a165-70867728950e \\
+--role desktop --name Workshop"]))]
 pub struct Add {
     /// Where and as whom
     #[command(flatten)]
@@ -51,7 +53,7 @@ pub struct Add {
 
 /// Flags of `relay device list`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = help_end("relay device list --user 0f8fad5b-d9cb-469f-a165-70867728950e --json"))]
+#[command(after_help = help_end(&["relay device list --user 0f8fad5b-d9cb-469f-a165-70867728950e --json"]))]
 pub struct List {
     /// Where and as whom
     #[command(flatten)]
@@ -63,9 +65,9 @@ pub struct List {
 
 /// Flags of `relay device forget`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = help_end(
-    "relay device forget --user 0f8fad5b-d9cb-469f-a165-70867728950e --device 7c9e6679-7425-40de-944b-e07fc1f90ae7"
-))]
+#[command(after_help = help_end(&["\
+relay device forget --user 0f8fad5b-d9cb-469f-a165-70867728950e \\
+--device 7c9e6679-7425-40de-944b-e07fc1f90ae7"]))]
 pub struct Forget {
     /// Where and as whom
     #[command(flatten)]
@@ -96,7 +98,7 @@ async fn add(args: &Add) -> Result<(), CliError> {
         app_version: args.app_version.clone(),
         relay_eligible: None,
     };
-    let device = client(&args.access)?.register(&new).await.map_err(|error| failed(&args.access, error))?;
+    let device = client(&args.access)?.register(&new).await.map_err(|error| api_error(&error, &args.access.url))?;
     if args.json {
         print(format_args!("{}\n", json!(device)))
     } else {
@@ -105,26 +107,17 @@ async fn add(args: &Add) -> Result<(), CliError> {
 }
 
 async fn list(args: &List) -> Result<(), CliError> {
-    let devices = client(&args.access)?.list().await.map_err(|error| failed(&args.access, error))?;
+    let devices = client(&args.access)?.list().await.map_err(|error| api_error(&error, &args.access.url))?;
     if args.json { print(format_args!("{}\n", json!({"devices": devices}))) } else { print(table(&devices)) }
 }
 
 async fn forget(args: &Forget) -> Result<(), CliError> {
-    client(&args.access)?.forget(args.device).await.map_err(|error| failed(&args.access, error))?;
+    client(&args.access)?.forget(args.device).await.map_err(|error| api_error(&error, &args.access.url))?;
     print(format_args!("{} is forgotten\n", args.device))
 }
 
 fn client(access: &Access) -> Result<Devices, CliError> {
     Devices::new(access.url.clone(), access.bearer(OWN_TOKEN_TTL)?).map_err(CliError::failed)
-}
-
-fn failed(access: &Access, error: ApiError) -> CliError {
-    let text = format!("{}: {error}", access.url);
-    match error {
-        ApiError::Unreachable(_) => CliError::TryLater(text + "; is `relay serve` running there?"),
-        ApiError::Refused { error, .. } if error.retryable => CliError::TryLater(text),
-        ApiError::Refused { .. } | ApiError::Unexpected { .. } => CliError::Failed(text),
-    }
 }
 
 fn table(devices: &[Device]) -> String {

@@ -8,7 +8,7 @@ use std::{fmt::Write, path::PathBuf};
 
 /// Flags of `relay migrate`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = help_end("relay migrate --data-dir ./relay-data"))]
+#[command(after_help = help_end(&["relay migrate --data-dir ./relay-data"]))]
 pub struct Args {
     /// Data directory with the embedded database; made if it is not there
     #[arg(long, env = "RELAY_DATA_DIR", value_name = "PATH", default_value = DATA_DIR_DEFAULT)]
@@ -23,8 +23,8 @@ pub struct Args {
 /// # Errors
 /// The database cannot be used, or a newer relay has used it.
 pub fn run(args: &Args) -> Result<(), CliError> {
-    prepare_data_dir(&args.data_dir).map_err(CliError::failed)?;
-    let report = wiring::migrate(&args.data_dir).map_err(CliError::failed)?;
+    prepare_data_dir(&args.data_dir).map_err(CliError::data_dir)?;
+    let report = wiring::migrate(&args.data_dir).map_err(CliError::data_dir)?;
     if args.json { print(format_args!("{}\n", as_json(&report))) } else { print(as_text(&report)) }
 }
 

@@ -1,13 +1,13 @@
 //! The command line: one module per command.
 //!
-//! Standard output carries what a command was asked for, standard error everything else. Exit codes are the same for all:
-//! [`EXIT_CODES`].
+//! Standard output carries what a command was asked for, standard error everything else. How a command ended is a [`CliError`] or
+//! success, and [`EXIT_CODES`] is the one table of exit codes.
 
 pub mod access;
-mod client;
 pub mod demo;
 pub mod desktop;
 pub mod device;
+mod explain;
 pub mod migrate;
 pub mod phone;
 pub mod serve;
@@ -22,12 +22,17 @@ use std::{
 };
 
 /// The exit codes, as every `--help` ends.
-pub const EXIT_CODES: &str =
-    "Exit codes: 0 done, 1 failed or refused, 2 wrong use or configuration, 3 the server cannot be reached or asks to try later";
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed or refused: the same command would fail again
+  2  wrong use or configuration
+  3  no connection, or refused for now: the same command may succeed later
+  4  no answer in time: whether the method ran is unknown";
 
 /// A self-hosted relay: phones call desktops over it
 #[derive(Parser, Debug)]
-#[command(name = "relay", version, propagate_version = true, max_term_width = 120, after_help = EXIT_CODES)]
+#[command(name = "relay", version, propagate_version = true, max_term_width = 120, after_help = help_end(&["relay serve"]))]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -42,7 +47,7 @@ pub enum Command {
     /// Print an account token (JWT), made with the relay's own secret
     Token(token::Args),
     /// Add, list and forget an account's devices
-    #[command(subcommand)]
+    #[command(subcommand, after_help = help_end(&["relay device list --user 0f8fad5b-d9cb-469f-a165-70867728950e"]))]
     Device(device::Command),
     /// Apply missing migrations to the database and list all of them; `serve` does the same at its start
     Migrate(migrate::Args),
@@ -52,10 +57,15 @@ pub enum Command {
     Phone(phone::Args),
 }
 
-/// What a command's `--help` ends with.
-pub fn help_end(example: &str) -> String {
-    format!("Example: {example}\n\n{EXIT_CODES}")
+/// What a command's `--help` ends with: examples, ready to type, and the exit codes. A line of an example must fit a terminal with
+/// room to spare, since a longer one is broken where no shell expects it.
+pub fn help_end(examples: &[&str]) -> String {
+    let examples: String = examples.iter().map(|example| format!("  {}\n", example.replace('\n', "\n      "))).collect();
+    format!("{EXAMPLES}\n{examples}\n{EXIT_CODES}")
 }
+
+/// Heads the examples of a help text.
+const EXAMPLES: &str = "Examples:";
 
 #[cfg(test)]
 impl Cli {
@@ -70,12 +80,14 @@ impl Cli {
 /// Why a command ends without success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CliError {
-    /// It failed, or the server refused: exit code 1.
+    /// It failed, or was refused for good: exit code 1.
     Failed(String),
     /// It was used or configured wrongly: exit code 2.
     Usage(String),
-    /// The server cannot be reached, or asks to try later: exit code 3.
+    /// The relay or the desktop cannot be reached, asks to try later, or was lost: exit code 3.
     TryLater(String),
+    /// A call's answer did not come in time: exit code 4.
+    TimedOut(String),
 }
 
 impl CliError {
@@ -84,9 +96,19 @@ impl CliError {
         CliError::Failed(problem.to_string())
     }
 
+    /// A data directory that cannot be used. The text names the file; this adds the flag.
+    pub fn data_dir(problem: impl Display) -> Self {
+        CliError::Failed(format!("{problem}\nanother data directory is chosen with --data-dir"))
+    }
+
     /// A wrong use that tells this.
     pub fn usage(problem: impl Display) -> Self {
         CliError::Usage(problem.to_string())
+    }
+
+    /// A refusal that tells this: whether the one who refused says that the same may succeed later decides the exit code.
+    pub fn refused(retryable: bool, problem: impl Display) -> Self {
+        if retryable { CliError::TryLater(problem.to_string()) } else { CliError::Failed(problem.to_string()) }
     }
 
     /// See [`EXIT_CODES`].
@@ -95,6 +117,7 @@ impl CliError {
             CliError::Failed(_) => 1,
             CliError::Usage(_) => 2,
             CliError::TryLater(_) => 3,
+            CliError::TimedOut(_) => 4,
         }
     }
 }
@@ -102,7 +125,9 @@ impl CliError {
 impl Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CliError::Failed(problem) | CliError::Usage(problem) | CliError::TryLater(problem) => f.write_str(problem),
+            CliError::Failed(problem) | CliError::Usage(problem) | CliError::TryLater(problem) | CliError::TimedOut(problem) => {
+                f.write_str(problem)
+            }
         }
     }
 }
@@ -114,7 +139,7 @@ pub fn main() -> ExitCode {
     // Wrong flags end here, with clap's text and exit code 2.
     let cli = Cli::parse();
     match run(cli.command) {
-        Ok(code) => code,
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Nobody is left to tell when standard error is gone too.
             let _ = writeln!(io::stderr(), "error: {error}");
@@ -123,23 +148,19 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<ExitCode, CliError> {
+fn run(command: Command) -> Result<(), CliError> {
     match command {
-        Command::Serve(args) => serve::run(&args)?,
-        Command::Token(args) => token::run(&args)?,
-        Command::Device(command) => block_on(device::run(&command))?,
-        Command::Migrate(args) => migrate::run(&args)?,
-        Command::Desktop(args) => return block_on(desktop::run(args)),
-        Command::Phone(args) => return block_on(phone::run(args)),
+        Command::Serve(args) => serve::run(&args),
+        Command::Token(args) => token::run(&args),
+        Command::Device(command) => block_on(device::run(&command)),
+        Command::Migrate(args) => migrate::run(&args),
+        Command::Desktop(args) => block_on(desktop::run(args)),
+        Command::Phone(args) => block_on(phone::run(args)),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Runs a client command on a small runtime of its own.
-///
-/// # Errors
-/// The command's, or the runtime cannot start.
-pub fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+fn block_on(work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::failed)?.block_on(work)
 }
 
@@ -162,8 +183,8 @@ mod tests {
 
     fn each(command: &mut clap::Command, check: &mut impl FnMut(&mut clap::Command)) {
         command.build();
+        check(command);
         for child in command.get_subcommands_mut().filter(|child| child.get_name() != "help") {
-            check(child);
             each(child, check);
         }
     }
@@ -174,19 +195,34 @@ mod tests {
     }
 
     #[test]
-    fn every_command_shows_an_example_that_parses() {
+    fn every_help_shows_examples_that_parse_and_the_exit_codes() {
         let mut checked = 0;
         each(&mut Cli::command(), &mut |command| {
-            if command.has_subcommands() {
-                return;
+            let help = command.clone().term_width(80).render_help().to_string();
+            assert!(help.contains(EXIT_CODES), "{help}");
+            let (_, after) = help.split_once(EXAMPLES).unwrap_or_else(|| panic!("{help}"));
+            let shown: Vec<&str> = after.lines().skip(1).map_while(|line| line.strip_prefix("  ")).collect();
+            // A shell takes these lines for one.
+            let examples = shown.join("\n").replace("\\\n", "");
+            assert!(!examples.is_empty(), "{help}");
+            let name = command.get_bin_name().unwrap_or("relay").to_owned();
+            for example in examples.lines() {
+                let words = welcome::testing::words(example);
+                assert!(name.split(' ').all(|word| words.iter().any(|other| other == word)), "{example} shows {name}");
+                Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{example}: {error}"));
             }
-            let end = command.get_after_help().unwrap_or_else(|| panic!("{}", command.get_name())).to_string();
-            let example = end.lines().find_map(|line| line.strip_prefix("Example: ")).unwrap_or_else(|| panic!("{end}"));
-            Cli::try_parse_from(example.split(' ')).unwrap_or_else(|error| panic!("{example}: {error}"));
-            assert!(end.contains(EXIT_CODES), "{end}");
             checked += 1;
         });
-        assert!(checked >= 6, "{checked}");
+        assert!(checked >= 11, "{checked}");
+    }
+
+    #[test]
+    fn the_table_of_exit_codes_has_each_code_once() {
+        let text = String::new;
+        let ends = [CliError::Failed(text()), CliError::Usage(text()), CliError::TryLater(text()), CliError::TimedOut(text())];
+        let codes: Vec<String> = [0].into_iter().chain(ends.map(|end| end.exit_code())).map(|code| code.to_string()).collect();
+        let listed: Vec<&str> = EXIT_CODES.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+        assert_eq!(listed, codes);
     }
 
     #[test]

@@ -3,43 +3,43 @@
 use super::{
     CliError,
     access::Access,
-    client::{EXIT_NOT_CONNECTED, Who, explain},
+    explain::{Who, open_error},
+    help_end, print,
 };
-use crate::limits::OWN_TOKEN_TTL;
+use crate::{
+    config::Period,
+    limits::{OWN_TOKEN_TTL, PHONE_WAIT, PHONE_WAIT_BACKOFF},
+};
 use relay_endpoints::{
+    backoff::Backoff,
     frame::{Outcome, RpcError},
-    link::LinkOptions,
+    link::{ConnectError, LinkOptions, OpenError},
     phone::{CallError, Phone, PhoneOptions, Request, Step},
 };
-use relay_protocol::{device::Role, id::DeviceId};
+use relay_protocol::{contract, device::Role, error::RpcRefusal, id::DeviceId};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use std::{
-    io::{Write, stdout},
-    process::ExitCode,
-    time::Duration,
-};
-
-/// Exit code: the desktop or the relay answered an error.
-const EXIT_REFUSED: u8 = 1;
-/// Exit code: wrong usage, as clap has it.
-const EXIT_USAGE: u8 = 2;
-/// Exit code: no answer in time.
-const EXIT_TIMED_OUT: u8 = 4;
+use std::fmt::Display;
+use tokio::time::{Instant, sleep_until};
+use uuid::Uuid;
 
 /// Act as a phone: call a method of a desktop
 #[derive(clap::Args, Debug)]
-#[command(after_help = "\
-Example:
-  relay phone --device 7c9e6679-7425-40de-944b-e07fc1f90ae7 \\
-      --desktop 0f8fad5b-d9cb-469f-a165-70867728950e call system.ping")]
+#[command(after_help = help_end(&["\
+relay phone --user 0f8fad5b-d9cb-469f-a165-70867728950e \\
+--device 7c9e6679-7425-40de-944b-e07fc1f90ae7 \\
+--desktop de5c0000-0000-4000-8000-000000000003 \\
+call system.ping"]))]
 pub struct Args {
     /// Device ID of the phone, as `relay device add` printed it
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "UUID")]
     device: DeviceId,
     /// Device ID of the desktop to talk to
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "UUID")]
     desktop: DeviceId,
+    /// Keep trying for this long while the desktop is offline or reconnecting, or the relay asks to try later
+    #[arg(long, global = true, value_name = "DURATION", default_value_t = Period(PHONE_WAIT))]
+    wait: Period,
     /// Print {"id":…,"result":…} or {"id":…,"error":…} instead of the bare result
     #[arg(long, global = true)]
     json: bool,
@@ -57,17 +57,11 @@ enum PhoneCommand {
 
 /// Call one method and print its result exactly as it came
 #[derive(clap::Args, Debug)]
-#[command(after_help = "\
-Examples:
-  relay phone --device ID --desktop ID call system.ping
-  relay phone --device ID --desktop ID call session.get '{\"sessionId\":\"s-1\"}'
-
-Exit codes:
-  0  a result, on stdout
-  1  the desktop or the relay answered an error
-  2  wrong usage, or PARAMS that are not JSON
-  3  could not connect or register, or lost the connection
-  4  no answer in time")]
+#[command(after_help = help_end(&["\
+relay phone --user 0f8fad5b-d9cb-469f-a165-70867728950e \\
+--device 7c9e6679-7425-40de-944b-e07fc1f90ae7 \\
+--desktop de5c0000-0000-4000-8000-000000000003 \\
+call session.get '{\"sessionId\":\"s-1\"}' --wait 30s"]))]
 struct CallArgs {
     /// Method of the contract, such as system.ping
     method: String,
@@ -78,8 +72,8 @@ struct CallArgs {
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     /// How long to wait for the answer, such as 5s; the default is the method's own
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    timeout: Option<Duration>,
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<Period>,
 }
 
 fn json(text: &str) -> Result<Box<RawValue>, String> {
@@ -89,68 +83,132 @@ fn json(text: &str) -> Result<Box<RawValue>, String> {
 /// Connects, does what the subcommand says, and ends.
 ///
 /// # Errors
-/// There is no token, and no secret to make one with.
-pub async fn run(args: Args) -> Result<ExitCode, CliError> {
+/// There is no token to be had, the relay or the desktop refused, or no answer came.
+pub async fn run(args: Args) -> Result<(), CliError> {
     let token = args.access.bearer(OWN_TOKEN_TTL)?;
     let url = args.access.url;
     let options = PhoneOptions::new(LinkOptions::phone(url.clone(), token, args.desktop), args.device);
-    let phone = match Phone::connect(options).await {
-        Ok(phone) => phone,
-        Err(error) => {
-            let who = Who { role: Role::Mobile, device: args.device, target: Some(args.desktop) };
-            eprintln!("relay phone: {}", explain(&error, &url, who));
-            return Ok(ExitCode::from(EXIT_NOT_CONNECTED));
-        }
-    };
-    match args.command {
-        PhoneCommand::Call(call_args) => Ok(call(&phone, call_args, args.json).await),
-    }
-}
-
-async fn call(phone: &Phone, args: CallArgs, as_json: bool) -> ExitCode {
-    let request =
-        Request { params: args.params, idempotency_key: args.idempotency_key, deadline: args.timeout, ..Request::new(args.method) };
-    let mut call = match phone.start(request).await {
-        Ok(call) => call,
-        Err(error) => return failed(&error),
-    };
+    let who = Who { role: Role::Mobile, device: args.device, target: Some(args.desktop) };
+    let mut patience = Patience::new(args.wait);
+    let PhoneCommand::Call(call_args) = args.command;
+    let request = call_args.into_request();
+    let mut phone = None;
     loop {
-        match call.next().await {
-            Ok(Step::Progress(Outcome::Result(progress))) => eprintln!("progress: {progress}"),
-            Ok(Step::Progress(Outcome::Error(error))) => eprintln!("progress: {}", error.raw()),
-            Ok(Step::Final(result)) if as_json => return print(&to_json(&Answer::result(call.id(), &result)), ExitCode::SUCCESS),
-            Ok(Step::Final(result)) => return print(result.get(), ExitCode::SUCCESS),
-            Err(error) => {
-                let code = failed(&error);
-                return match &error {
-                    CallError::Refused(refusal) if as_json => print(&to_json(&Answer::error(call.id(), refusal)), code),
-                    CallError::Refused(_) | CallError::Closed(_) | CallError::TimedOut(_) | CallError::DuplicateId => code,
-                };
+        // Between two attempts the link may end; nothing is open on it then.
+        let live = match phone.take().filter(|phone: &Phone| phone.ended().is_none()) {
+            Some(phone) => phone,
+            None => match Phone::connect(options.clone()).await {
+                Ok(phone) => phone,
+                Err(error) if is_refused_for_now(&error) && patience.wait(&error).await => continue,
+                Err(error) => return Err(open_error(&error, &url, who)),
+            },
+        };
+        match call(&live, request.clone(), args.json).await? {
+            Called::Done => return Ok(()),
+            Called::Refused { refusal, .. } if is_desktop_away(&refusal) && patience.wait(&refusal).await => phone = Some(live),
+            Called::Refused { id, refusal } => {
+                if args.json {
+                    print(format_args!("{}\n", to_json(&Answer::error(&id, &refusal))))?;
+                }
+                return Err(refused(&refusal));
             }
         }
     }
 }
 
-/// Says on stderr what went wrong.
-fn failed(error: &CallError) -> ExitCode {
+/// How long to go on trying, and how often.
+struct Patience {
+    wait: Period,
+    until: Instant,
+    backoff: Backoff,
+    announced: bool,
+}
+
+impl Patience {
+    fn new(wait: Period) -> Self {
+        Patience { wait, until: Instant::now() + wait.0, backoff: Backoff::new(PHONE_WAIT_BACKOFF), announced: false }
+    }
+
+    /// Waits before the next attempt, the last of which is made when the time is over. False: it is over. The first wait says why.
+    async fn wait(&mut self, why: &impl Display) -> bool {
+        let now = Instant::now();
+        if now >= self.until {
+            return false;
+        }
+        if !self.announced {
+            eprintln!("{why}; trying again for up to {}", self.wait);
+            self.announced = true;
+        }
+        sleep_until(self.until.min(now + self.backoff.next_wait(&mut rand::rng()))).await;
+        true
+    }
+}
+
+/// The relay is there and says that it may take the registration later. One that is not there is no reason to keep somebody waiting
+/// at a terminal.
+fn is_refused_for_now(error: &OpenError) -> bool {
+    let answered = match error {
+        OpenError::Connect(ConnectError::Refused { .. }) | OpenError::Register(_) => true,
+        OpenError::Connect(
+            ConnectError::Unreachable(_) | ConnectError::UnusableToken | ConnectError::TimedOut | ConnectError::Handshake(_),
+        ) => false,
+    };
+    answered && error.retryable()
+}
+
+/// The desktop may have been started a moment ago, or is coming back.
+fn is_desktop_away(error: &RpcError) -> bool {
+    [RpcRefusal::DesktopOffline, RpcRefusal::DesktopReconnecting].iter().any(|refusal| error.code == i64::from(refusal.code()))
+}
+
+impl CallArgs {
+    /// The request, the same at each attempt: one that the desktop lost on the way may have run, so a mutation keeps its key.
+    fn into_request(self) -> Request {
+        let is_mutation = contract::find(&self.method).is_some_and(|method| method.mutation);
+        let idempotency_key = self.idempotency_key.or_else(|| is_mutation.then(|| Uuid::new_v4().to_string()));
+        Request { params: self.params, idempotency_key, deadline: self.timeout.map(|timeout| timeout.0), ..Request::new(self.method) }
+    }
+}
+
+/// How a call ended that was answered.
+enum Called {
+    /// With a result, which is printed.
+    Done,
+    /// With an error.
+    Refused { id: String, refusal: RpcError },
+}
+
+async fn call(phone: &Phone, request: Request, as_json: bool) -> Result<Called, CliError> {
+    let mut call = phone.start(request).await.map_err(|error| unanswered(&error))?;
+    loop {
+        match call.next().await {
+            Ok(Step::Progress(Outcome::Result(progress))) => eprintln!("progress: {progress}"),
+            Ok(Step::Progress(Outcome::Error(error))) => eprintln!("progress: {}", error.raw()),
+            Ok(Step::Final(result)) => {
+                if as_json {
+                    print(format_args!("{}\n", to_json(&Answer::result(call.id(), &result))))?;
+                } else {
+                    print(format_args!("{}\n", result.get()))?;
+                }
+                return Ok(Called::Done);
+            }
+            Err(CallError::Refused(refusal)) => return Ok(Called::Refused { id: call.id().to_owned(), refusal }),
+            Err(error) => return Err(unanswered(&error)),
+        }
+    }
+}
+
+fn refused(refusal: &RpcError) -> CliError {
+    let retryable = if refusal.retryable { "retryable" } else { "not retryable" };
+    CliError::refused(refusal.retryable, format!("{} {} ({retryable})", refusal.code, refusal.message))
+}
+
+fn unanswered(error: &CallError) -> CliError {
     match error {
-        CallError::Refused(refusal) => {
-            let retryable = if refusal.retryable { "retryable" } else { "not retryable" };
-            eprintln!("relay phone: error {}: {} ({retryable})", refusal.code, refusal.message);
-            ExitCode::from(EXIT_REFUSED)
-        }
-        CallError::Closed(ended) => {
-            eprintln!("relay phone: {ended}; whether the method ran is unknown");
-            ExitCode::from(EXIT_NOT_CONNECTED)
-        }
-        CallError::TimedOut(_) => {
-            eprintln!("relay phone: {error}; whether the method ran is unknown");
-            ExitCode::from(EXIT_TIMED_OUT)
-        }
-        CallError::DuplicateId => {
-            eprintln!("relay phone: {error}");
-            ExitCode::from(EXIT_USAGE)
-        }
+        CallError::Refused(refusal) => refused(refusal),
+        CallError::Closed(_) => CliError::TryLater(format!("{error}; whether the method ran is unknown")),
+        CallError::TimedOut(_) => CliError::TimedOut(format!("{error}; whether the method ran is unknown")),
+        CallError::DuplicateId => CliError::failed(error),
     }
 }
 
@@ -175,17 +233,6 @@ impl<'a> Answer<'a> {
 
 fn to_json(answer: &Answer<'_>) -> String {
     serde_json::to_string(answer).expect("strings and raw JSON serialize")
-}
-
-/// One line on stdout. A result that nobody can read is no success.
-fn print(line: &str, code: ExitCode) -> ExitCode {
-    match writeln!(stdout(), "{line}") {
-        Ok(()) => code,
-        Err(error) => {
-            eprintln!("relay phone: cannot print the answer: {error}");
-            ExitCode::FAILURE
-        }
-    }
 }
 
 #[cfg(test)]
@@ -220,13 +267,35 @@ mod tests {
     #[test]
     fn params_that_are_not_json_are_a_usage_error() {
         for params in ["", "{", "{'a':1}", "{} {}", "word"] {
-            assert_eq!(parse(&[params]).err().unwrap().exit_code(), i32::from(EXIT_USAGE), "{params:?}");
+            assert_eq!(parse(&[params]).err().unwrap().exit_code(), 2, "{params:?}");
         }
     }
 
     #[test]
-    fn json_may_stand_after_the_call() {
-        assert!(parse(&["{}", "--json"]).unwrap().json);
+    fn flags_may_stand_after_the_call() {
+        let args = parse(&["{}", "--json", "--wait", "1m"]).unwrap();
+        assert!(args.json);
+        assert_eq!(args.wait, "1m".parse().unwrap());
+    }
+
+    #[test]
+    fn only_an_absent_desktop_is_waited_for() {
+        let error = |code: i32| RpcError::new(i64::from(code), "m");
+        assert!(is_desktop_away(&error(-32010)) && is_desktop_away(&error(-32011)));
+        for code in [-32012, -32020, -32021, -32023, -32024, -32600, -32601, -32603] {
+            assert!(!is_desktop_away(&error(code)), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_mutation_has_one_key_for_all_attempts() {
+        let request = |method: &str| {
+            let PhoneCommand::Call(mut call) = parse(&[]).unwrap().command;
+            call.method = method.to_owned();
+            call.into_request()
+        };
+        assert!(request("session.create").idempotency_key.is_some());
+        assert!(request("session.get").idempotency_key.is_none());
     }
 
     #[test]

@@ -15,14 +15,15 @@ use crate::{
     },
     limits::LEAVE_TIMEOUT,
     secrets::{ADMIN_TOKEN_FILE, JWT_SECRET_FILE, Secret, SecretError, load_or_generate, prepare_data_dir},
-    server::{self, EndSignals, Parts},
+    server::{self, Parts},
+    signals::EndSignals,
     telemetry, wiring,
 };
 use std::{ffi::OsString, sync::Arc};
 
 /// Flags of `relay serve`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = help_end("relay serve --listen 0.0.0.0:8787 --data-dir ./relay-data"))]
+#[command(after_help = help_end(&["relay serve --listen 0.0.0.0:8787 --data-dir ./relay-data"]))]
 pub struct Args {
     /// What it runs with
     #[command(flatten)]
@@ -37,13 +38,13 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let config = &args.config;
     config.validate().map_err(CliError::usage)?;
     telemetry::init(&config.log, config.log_format).map_err(CliError::failed)?;
-    prepare_data_dir(&config.data_dir).map_err(CliError::failed)?;
-    let jwt_secret = secret(config, config.jwt_secret.as_ref(), JWT_SECRET_FILE).map_err(CliError::failed)?;
-    let admin_token = secret(config, config.admin_token.as_ref(), ADMIN_TOKEN_FILE).map_err(CliError::failed)?;
+    prepare_data_dir(&config.data_dir).map_err(CliError::data_dir)?;
+    let jwt_secret = secret(config, config.jwt_secret.as_ref(), JWT_SECRET_FILE).map_err(CliError::data_dir)?;
+    let admin_token = secret(config, config.admin_token.as_ref(), ADMIN_TOKEN_FILE).map_err(CliError::data_dir)?;
     let rules = TokenRules { secret: jwt_secret, issuer: config.jwt_issuer.clone(), audience: config.jwt_audience.clone() };
     let authenticator = Authenticator::new(&rules).map_err(CliError::failed)?;
-    let demo = DemoIds::of(&config.data_dir).map_err(|error| CliError::failed(format!("{}: {error}", config.data_dir.display())))?;
-    let store = Arc::new(wiring::open_store(&config.data_dir).map_err(CliError::failed)?);
+    let demo = DemoIds::of(&config.data_dir).map_err(|error| CliError::data_dir(format!("{}: {error}", config.data_dir.display())))?;
+    let store = Arc::new(wiring::open_store(&config.data_dir).map_err(CliError::data_dir)?);
 
     actix_web::rt::System::new().block_on(async {
         let mut signals = EndSignals::catch().map_err(CliError::failed)?;

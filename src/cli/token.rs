@@ -9,7 +9,7 @@ use relay_protocol::id::UserId;
 
 /// Flags of `relay token`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = help_end("relay token --user 0f8fad5b-d9cb-469f-a165-70867728950e --ttl 15m"))]
+#[command(after_help = help_end(&["relay token --user 0f8fad5b-d9cb-469f-a165-70867728950e --ttl 15m"]))]
 pub struct Args {
     /// The account
     #[arg(long, env = "RELAY_USER", value_name = "UUID")]

@@ -113,8 +113,31 @@ fn quoted(word: &str) -> Cow<'_, str> {
 }
 
 #[cfg(test)]
+pub(super) mod testing {
+    /// The words of a command as a shell reads it. Knows single quotes, and a backslash outside of them.
+    pub(in crate::cli) fn words(command: &str) -> Vec<String> {
+        let (mut words, mut word, mut quoted) = (Vec::new(), None, false);
+        let mut characters = command.chars();
+        while let Some(character) = characters.next() {
+            if character == ' ' && !quoted {
+                words.extend(word.take());
+                continue;
+            }
+            let word = word.get_or_insert_with(String::new);
+            match character {
+                '\'' => quoted = !quoted,
+                '\\' if !quoted => word.extend(characters.next()),
+                character => word.push(character),
+            }
+        }
+        words.extend(word);
+        words
+    }
+}
+
+#[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{testing::words, *};
     use crate::cli::Cli;
     use clap::Parser;
     use relay_protocol::id::RelayInstanceId;
@@ -138,22 +161,6 @@ mod tests {
         let (config, serving, demo) = (Cli::serve_config(flags), serving(public), demo());
         let welcome = Welcome { program: "relay", config: &config, serving: &serving, demo: &demo };
         (welcome.to_string(), welcome.commands())
-    }
-
-    /// Words of a printed command. Quotes in it are single and whole words, except within a path.
-    fn words(command: &str) -> Vec<String> {
-        let mut words = Vec::new();
-        let mut quoted = false;
-        let mut word = String::new();
-        for character in command.chars() {
-            match character {
-                '\'' => quoted = !quoted,
-                ' ' if !quoted => words.push(std::mem::take(&mut word)),
-                character => word.push(character),
-            }
-        }
-        words.push(word);
-        words
     }
 
     #[test]
@@ -195,9 +202,13 @@ mod tests {
 
     #[test]
     fn the_commands_are_ones_that_this_program_takes() {
-        let (_, commands) = text(&["--data-dir", "/srv/my relay"], "127.0.0.1:1");
-        for command in commands.iter().filter(|command| command.contains(" device add ")) {
-            Cli::try_parse_from(words(command)).unwrap_or_else(|error| panic!("{command}: {error}"));
+        for flags in [&[][..], &["--data-dir", "/srv/my relay", "--jwt-issuer", "it's"]] {
+            let (_, commands) = text(flags, "127.0.0.1:1");
+            for command in &commands {
+                let words = words(command.strip_suffix(" &").unwrap_or(command));
+                assert!(flags.iter().all(|flag| words.iter().any(|word| word == flag)), "{words:?}");
+                Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{command}: {error}"));
+            }
         }
     }
 

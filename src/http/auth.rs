@@ -173,7 +173,7 @@ impl FromRequest for Account {
     type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(api_of(request).and_then(|api| api.authenticator.authenticate(request.headers(), EpochMs::now())).map(Account))
+        ready(api_of(request).and_then(|api| api.authenticate(request.headers())).map(Account))
     }
 }
 

@@ -14,6 +14,7 @@ use actix_web::{
 };
 use relay_actors::{
     clock::EpochMs,
+    relay::ConnectionInfo,
     store::{Device, DevicePatch, DeviceWrite},
 };
 use relay_protocol::{
@@ -39,8 +40,7 @@ async fn register(Account(user): Account, payload: Payload, api: web::Data<Api>)
         return Ok(HttpResponse::Created().json(DeviceView::new(&upserted.device, &BTreeMap::new())));
     }
     let facts = &upserted.device.facts;
-    let has_other_role =
-        |connection: &relay_actors::relay::ConnectionInfo| connection.route.device() == facts.id && connection.role != facts.role;
+    let has_other_role = |connection: &ConnectionInfo| connection.route.device() == facts.id && connection.role != facts.role;
     if !facts.relay_eligible || api.relay.connections(Some(user)).iter().any(has_other_role) {
         api.relay.close_device(user, facts.id, CloseReason::NotEligible).await?;
     }

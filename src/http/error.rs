@@ -46,7 +46,7 @@ pub enum ApiError {
     RelayDraining,
 }
 
-/// What a client does before it calls again, in seconds, where waiting helps.
+/// How long a 503 asks its caller to wait, in seconds.
 const RETRY_AFTER_SECONDS: &str = "1";
 
 impl ApiError {

@@ -46,10 +46,10 @@ pub struct Api {
 }
 
 impl Api {
-    /// The account whose token these headers carry: for the websocket upgrade, which has no use for a handler argument.
+    /// The account whose token these headers carry now.
     ///
     /// # Errors
-    /// One of the three token errors; answered before the upgrade.
+    /// One of the three token errors.
     pub fn authenticate(&self, headers: &header::HeaderMap) -> Result<UserId, ApiError> {
         self.authenticator.authenticate(headers, EpochMs::now())
     }

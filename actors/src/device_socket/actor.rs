@@ -3,7 +3,11 @@
 //! It never decides who gets what, and receives no messages: what others want of it is on its [`Link`]. Its end is told by dropping,
 //! which happens exactly once on every path: end of input, close, a broken connection, a panic.
 
-use super::{gate::GateLimits, link::Link, table::OpenSocket};
+use super::{
+    gate::GateLimits,
+    link::{Link, Registration},
+    table::OpenSocket,
+};
 use crate::{
     clock,
     directory::Directory,
@@ -185,6 +189,13 @@ impl Drop for DeviceSocket {
         if let Some(router) = &self.router {
             mailbox::deliver(router, Step(Input::SocketClosed { socket: self.link().id }));
         }
-        tracing::debug!(socket = %self.link().id, "socket ended");
+        let Link { id, user, lane, .. } = &**self.link();
+        let reason = lane.end_reason();
+        match self.link().registration() {
+            Some(Registration { connection, route, .. }) => {
+                tracing::info!(%user, socket = %id, %connection, %route, reason, "closed");
+            }
+            None => tracing::debug!(%user, socket = %id, reason, "socket ended without a registration"),
+        }
     }
 }

@@ -61,6 +61,8 @@ struct Queue {
 #[derive(Debug)]
 struct Closing {
     since: Instant,
+    /// None when it answers the peer's own close frame.
+    reason: Option<CloseReason>,
     frame: Option<Bytes>,
     lingers: bool,
 }
@@ -164,14 +166,17 @@ impl Lane {
         let mut payload = reason.code().to_be_bytes().to_vec();
         payload.extend_from_slice(reason.text().as_bytes());
         let drops_queue = matches!(reason, CloseReason::Saturated | CloseReason::Silent);
-        self.begin_close(Closing { since: now, frame: Some(control(OPCODE_CLOSE, &payload)), lingers: true }, drops_queue);
+        self.begin_close(
+            Closing { since: now, reason: Some(reason), frame: Some(control(OPCODE_CLOSE, &payload)), lingers: true },
+            drops_queue,
+        );
     }
 
     /// Answers the peer's close frame with the same code, or without one.
     pub fn answer_close(&self, code: Option<u16>, now: Instant) {
         let payload = code.map(u16::to_be_bytes);
         let frame = control(OPCODE_CLOSE, payload.as_ref().map_or(&[], |code| code.as_slice()));
-        self.begin_close(Closing { since: now, frame: Some(frame), lingers: false }, true);
+        self.begin_close(Closing { since: now, reason: None, frame: Some(frame), lingers: false }, true);
     }
 
     fn begin_close(&self, closing: Closing, drops_queue: bool) {
@@ -191,6 +196,15 @@ impl Lane {
     /// When the close began.
     pub fn closing_since(&self) -> Option<Instant> {
         self.lock().closing.as_ref().map(|closing| closing.since)
+    }
+
+    /// Why the connection ends, as a word for logs.
+    pub fn end_reason(&self) -> &'static str {
+        match &self.lock().closing {
+            Some(Closing { reason: Some(reason), .. }) => reason.text(),
+            Some(Closing { reason: None, .. }) => "closedByPeer",
+            None => "connectionLost",
+        }
     }
 
     /// Bytes that the transport has not taken, bookkeeping counted.

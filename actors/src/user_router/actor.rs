@@ -208,7 +208,7 @@ impl Ports {
                 Some(Err(_)) | None => Some(Input::NotForwarded { socket, id }),
             },
             Effect::Close { socket, reason } => {
-                tracing::info!(user = %self.user, %socket, reason = reason.text(), "closing");
+                tracing::debug!(user = %self.user, %socket, reason = reason.text(), "closing");
                 self.links.get(&socket)?.lane.close(reason, now);
                 None
             }

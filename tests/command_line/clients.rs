@@ -1,13 +1,10 @@
 //! `relay desktop` and `relay phone` as a script sees them: stdout, stderr and exit codes, against a server that speaks the relay's
 //! frames and does what each test needs.
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+use crate::support::PATIENCE;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use std::{
-    process::{Output, Stdio},
-    time::Duration,
-};
+use std::process::{Output, Stdio};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
@@ -16,11 +13,10 @@ use tokio::{
 };
 use tokio_tungstenite::{WebSocketStream, accept_async, tungstenite::Message};
 
-const PATIENCE: Duration = Duration::from_secs(20);
 const PHONE: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
 const DESKTOP: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 
-fn relay(url: &str, args: &[&str]) -> Command {
+pub(super) fn client(url: &str, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_relay"));
     for (name, _value) in std::env::vars_os().filter(|(name, _value)| name.to_string_lossy().starts_with("RELAY_")) {
         command.env_remove(name);
@@ -29,38 +25,38 @@ fn relay(url: &str, args: &[&str]) -> Command {
     command
 }
 
-fn phone(url: &str, call: &[&str]) -> Command {
-    relay(url, &[&["phone", "--device", PHONE, "--desktop", DESKTOP, "call"], call].concat())
+pub(super) fn phone(url: &str, call: &[&str]) -> Command {
+    client(url, &[&["phone", "--device", PHONE, "--desktop", DESKTOP, "call"], call].concat())
 }
 
-async fn output(mut command: Command) -> Output {
+pub(super) async fn output(mut command: Command) -> Output {
     timeout(PATIENCE, command.output()).await.expect("the command ends").unwrap()
 }
 
-fn texts(output: &Output) -> (i32, &str, &str) {
+pub(super) fn texts(output: &Output) -> (i32, &str, &str) {
     (output.status.code().unwrap(), std::str::from_utf8(&output.stdout).unwrap(), std::str::from_utf8(&output.stderr).unwrap())
 }
 
-struct Server {
-    listener: TcpListener,
-    url: String,
+pub(super) struct Server {
+    pub(super) listener: TcpListener,
+    pub(super) url: String,
 }
 
-type Socket = WebSocketStream<TcpStream>;
+pub(super) type Socket = WebSocketStream<TcpStream>;
 
 impl Server {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         Server { listener, url }
     }
 
-    async fn accept(&self) -> Socket {
+    pub(super) async fn accept(&self) -> Socket {
         let (stream, _from) = timeout(PATIENCE, self.listener.accept()).await.expect("a client connects").unwrap();
         accept_async(stream).await.unwrap()
     }
 
-    async fn accept_registered(&self) -> Socket {
+    pub(super) async fn accept_registered(&self) -> Socket {
         let mut socket = self.accept().await;
         payload(&mut socket).await;
         let registered = json!({"type": "registered", "payload": {
@@ -72,7 +68,7 @@ impl Server {
     }
 
     /// Answers the next call with this text in place of `ID`'s response fields.
-    async fn answer_call(&self, outcome: &str) {
+    pub(super) async fn answer_call(&self, outcome: &str) {
         let mut socket = self.accept_registered().await;
         let id = payload(&mut socket).await["id"].clone();
         send(&mut socket, &format!(r#"{{"type":"rpc.response","payload":{{"id":{id},{outcome},"isFinal":true}}}}"#)).await;
@@ -81,12 +77,12 @@ impl Server {
     }
 }
 
-async fn payload(socket: &mut Socket) -> Value {
+pub(super) async fn payload(socket: &mut Socket) -> Value {
     let message = timeout(PATIENCE, socket.next()).await.expect("a frame comes").unwrap().unwrap();
     serde_json::from_str::<Value>(message.to_text().unwrap()).unwrap()["payload"].take()
 }
 
-async fn send(socket: &mut Socket, text: &str) {
+pub(super) async fn send(socket: &mut Socket, text: &str) {
     socket.send(Message::text(text)).await.unwrap();
 }
 
@@ -105,17 +101,21 @@ async fn a_result_is_printed_exactly_as_received() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answered_error_is_exit_code_1_with_number_message_and_whether_to_retry() {
+async fn an_answered_error_is_told_with_number_message_and_whether_to_retry() {
     let server = Server::start().await;
-    let error = r#"{"code":-32010,"message":"Desktop is offline","data":{"retryable":true}}"#;
-    let outcome = format!(r#""error":{error}"#);
-    let (printed, ()) = tokio::join!(output(phone(&server.url, &["system.ping"])), server.answer_call(&outcome));
-    assert_eq!(texts(&printed), (1, "", "relay phone: error -32010: Desktop is offline (retryable)\n"));
+    for (error, code, told) in [
+        (r#"{"code":-32601,"message":"No such method"}"#, 1, "-32601 No such method (not retryable)"),
+        (r#"{"code":-32012,"message":"Too late","data":{"retryable":true}}"#, 3, "-32012 Too late (retryable)"),
+    ] {
+        let outcome = format!(r#""error":{error}"#);
+        let (printed, ()) = tokio::join!(output(phone(&server.url, &["system.ping"])), server.answer_call(&outcome));
+        assert_eq!(texts(&printed), (code, "", &*format!("error: {told}\n")));
 
-    let (printed, ()) = tokio::join!(output(phone(&server.url, &["system.ping", "--json"])), server.answer_call(&outcome));
-    let (code, stdout, _stderr) = texts(&printed);
-    assert_eq!(code, 1);
-    assert!(stdout.ends_with(&format!("\",\"error\":{error}}}\n")), "{stdout}");
+        let (printed, ()) = tokio::join!(output(phone(&server.url, &["system.ping", "--json"])), server.answer_call(&outcome));
+        let (json_code, stdout, _stderr) = texts(&printed);
+        assert_eq!(json_code, code);
+        assert!(stdout.ends_with(&format!("\",\"error\":{error}}}\n")), "{stdout}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,7 +130,7 @@ async fn wrong_usage_is_exit_code_2() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_relay_no_registration_and_a_lost_connection_are_exit_code_3() {
+async fn a_refused_registration_is_exit_code_1_and_no_connection_exit_code_3() {
     let server = Server::start().await;
     let url = server.url.clone();
     let refuse = async {
@@ -141,8 +141,8 @@ async fn no_relay_no_registration_and_a_lost_connection_are_exit_code_3() {
     };
     let (printed, _socket) = tokio::join!(output(phone(&url, &["system.ping"])), refuse);
     let (code, stdout, stderr) = texts(&printed);
-    assert_eq!((code, stdout), (3, ""));
-    assert!(stderr.starts_with("relay phone: deviceNotFound: no such device\n") && stderr.contains("relay device add"), "{stderr}");
+    assert_eq!((code, stdout), (1, ""));
+    assert!(stderr.starts_with("error: deviceNotFound: no such device\n") && stderr.contains("relay device add"), "{stderr}");
 
     let unauthorized = async {
         let (mut stream, _from) = server.listener.accept().await.unwrap();
@@ -151,7 +151,7 @@ async fn no_relay_no_registration_and_a_lost_connection_are_exit_code_3() {
     };
     let (printed, _stream) = tokio::join!(output(phone(&url, &["system.ping"])), unauthorized);
     let (code, _stdout, stderr) = texts(&printed);
-    assert_eq!(code, 3);
+    assert_eq!(code, 1);
     assert!(stderr.contains("unauthorized") && stderr.contains("relay token"), "{stderr}");
 
     let lose = async {
@@ -165,7 +165,7 @@ async fn no_relay_no_registration_and_a_lost_connection_are_exit_code_3() {
 
     drop(server);
     let printed = output(phone(&url, &["system.ping"])).await;
-    assert_eq!(texts(&printed), (3, "", &*format!("relay phone: nothing listens at {url}; start one with `relay serve`\n")));
+    assert_eq!(texts(&printed), (3, "", &*format!("error: nothing listens at {url}; start one with `relay serve`\n")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,7 +187,7 @@ async fn next_line(child: &mut Child, lines: &mut tokio::io::Lines<BufReader<tok
 #[tokio::test(flavor = "multi_thread")]
 async fn a_desktop_prints_one_line_a_change_answers_and_ends_well_on_ctrl_c() {
     let server = Server::start().await;
-    let mut child = relay(&server.url, &["desktop", "--device", DESKTOP]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = client(&server.url, &["desktop", "--device", DESKTOP]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let socket = server.accept_registered().await;
     assert!(next_line(&mut child, &mut lines).await.starts_with(&format!("registered desktop {DESKTOP} at {} (", server.url)));
@@ -213,7 +213,7 @@ async fn a_desktop_prints_one_line_a_change_answers_and_ends_well_on_ctrl_c() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_desktop_that_is_refused_for_good_ends_with_exit_code_3() {
+async fn a_desktop_that_is_refused_for_good_ends_with_exit_code_1() {
     let server = Server::start().await;
     let refuse = async {
         let mut socket = server.accept().await;
@@ -221,8 +221,8 @@ async fn a_desktop_that_is_refused_for_good_ends_with_exit_code_3() {
         send(&mut socket, r#"{"type":"error","payload":{"code":"deviceRoleMismatch","message":"m","retryable":false}}"#).await;
         socket
     };
-    let (printed, _socket) = tokio::join!(output(relay(&server.url, &["desktop", "--device", DESKTOP])), refuse);
+    let (printed, _socket) = tokio::join!(output(client(&server.url, &["desktop", "--device", DESKTOP])), refuse);
     let (code, stdout, stderr) = texts(&printed);
-    assert_eq!((code, stdout), (3, ""));
-    assert!(stderr.starts_with("relay desktop: deviceRoleMismatch: m\n"), "{stderr}");
+    assert_eq!((code, stdout), (1, ""));
+    assert!(stderr.starts_with("error: deviceRoleMismatch: m\n"), "{stderr}");
 }

@@ -1,15 +1,13 @@
-//! What the commands that are clients of a running relay have in common: where it is, as whom to speak, and how to explain that
-//! it did not work out.
+//! Why a relay did not do what a command asked of it, and what to do next: from the errors of the client library to a [`CliError`].
 
+use super::CliError;
 use relay_endpoints::{
     address::RelayAddress,
+    devices::ApiError,
     link::{ConnectError, OpenError, RegisterError},
 };
 use relay_protocol::{device::Role, id::DeviceId};
 use std::io::ErrorKind;
-
-/// Exit code: could not connect or register, or lost the connection.
-pub(super) const EXIT_NOT_CONNECTED: u8 = 3;
 
 /// Who wanted to connect, for the hints.
 #[derive(Clone, Copy)]
@@ -19,10 +17,24 @@ pub(super) struct Who {
     pub(super) target: Option<DeviceId>,
 }
 
-/// Why there is no registered connection, and what to do next: for stderr.
-pub(super) fn explain(error: &OpenError, url: &RelayAddress, who: Who) -> String {
+/// Why an HTTP call failed.
+pub(super) fn api_error(error: &ApiError, url: &RelayAddress) -> CliError {
     match error {
-        OpenError::Connect(error) => explain_connect(error, url),
+        ApiError::Unreachable(_) => CliError::TryLater(format!("{url}: {error}; is `relay serve` running there?")),
+        ApiError::Refused { error: refusal, .. } => CliError::refused(refusal.retryable, format!("{url}: {error}")),
+        ApiError::Unexpected { .. } => CliError::Failed(format!("{url}: {error}")),
+    }
+}
+
+/// Why there is no registered connection.
+pub(super) fn open_error(error: &OpenError, url: &RelayAddress, who: Who) -> CliError {
+    CliError::refused(error.retryable(), why_not_open(error, url, who))
+}
+
+/// The same as a text alone.
+pub(super) fn why_not_open(error: &OpenError, url: &RelayAddress, who: Who) -> String {
+    match error {
+        OpenError::Connect(error) => why_not_connected(error, url),
         OpenError::Register(RegisterError::Refused(refusal)) => match hint(&refusal.code, who) {
             Some(hint) => format!("{refusal}\n{hint}"),
             None if refusal.retryable => format!("{refusal}\nthis can pass: try again"),
@@ -34,14 +46,14 @@ pub(super) fn explain(error: &OpenError, url: &RelayAddress, who: Who) -> String
     }
 }
 
-fn explain_connect(error: &ConnectError, url: &RelayAddress) -> String {
+fn why_not_connected(error: &ConnectError, url: &RelayAddress) -> String {
     match error {
         ConnectError::Unreachable(cause) if cause.kind() == ErrorKind::ConnectionRefused => {
             format!("nothing listens at {url}; start one with `relay serve`")
         }
         ConnectError::Refused { status: 401, .. } => format!(
-            "unauthorized: {url} does not accept the token (401)\nmint one with `relay token --user UUID`, or name the data directory of that \
-             relay with --data-dir"
+            "unauthorized: {url} does not accept the token (401)\nmint one with `relay token --user UUID`, or name the data directory of \
+             that relay with --data-dir"
         ),
         ConnectError::Refused { status: 404, .. } => format!("{url} answers, but is no relay (404)"),
         ConnectError::Unreachable(_)
@@ -85,7 +97,7 @@ mod tests {
     }
 
     fn explained(error: &OpenError) -> String {
-        explain(error, &"ws://127.0.0.1:8787".parse().unwrap(), who())
+        open_error(error, &"ws://127.0.0.1:8787".parse().unwrap(), who()).to_string()
     }
 
     fn refused(code: &str, retryable: bool) -> OpenError {

@@ -1,0 +1,154 @@
+//! The relay's log: one line per registered socket's end, and nothing that is somebody's own.
+
+use crate::support::{
+    PATIENCE,
+    account::Account,
+    raw_socket::{Frame, RawOptions, RawSocket},
+    relay_process::RelayProcess,
+    running_desktop::RunningDesktop,
+    token::TEST_SECRET,
+};
+use relay_endpoints::{
+    devices::NewDevice,
+    phone::{Phone, Request, Step},
+};
+use relay_protocol::{device::Role, id::DeviceId};
+use serde_json::{Value, json, value::RawValue};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+async fn registered(account: &Account) -> (RawSocket, String) {
+    let options = RawOptions::device_link(&account.address, &account.token, Role::Desktop, None);
+    let mut socket = RawSocket::open(&options).await;
+    let answer = socket.register(account.desktops[0]).await;
+    (socket, answer["connectionId"].as_str().unwrap().to_owned())
+}
+
+/// The lines about the end of this connection.
+fn ends(relay: &RelayProcess, connection: &str) -> Vec<Value> {
+    let lines = relay.log();
+    let lines = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.filter(|line| line["connection"] == connection && line["message"] != "registered").collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_each_registered_socket_is_told_once_with_its_reason() {
+    let relay = RelayProcess::start(&["--log-format", "json", "--heartbeat-interval", "200ms", "--silence-timeout", "1s"]).await;
+    let account = Account::new(&relay, 1, 0).await;
+    let mut ended = Vec::new();
+
+    let (mut goodbye, connection) = registered(&account).await;
+    goodbye.frame(&Frame::close(1000, "")).await;
+    goodbye.closed(PATIENCE).await;
+    ended.push((connection, "closedByPeer"));
+
+    let (reset, connection) = registered(&account).await;
+    reset.reset();
+    ended.push((connection, "connectionLost"));
+
+    let (mut replaced, connection) = registered(&account).await;
+    ended.push((connection, "replaced"));
+    let (mut silent, connection) = registered(&account).await;
+    ended.push((connection, "silent"));
+    assert_eq!(replaced.closed(PATIENCE).await.unwrap().0, 4002);
+    assert_eq!(silent.closed(PATIENCE).await.unwrap().0, 4004);
+
+    let (mut binary, connection) = registered(&account).await;
+    binary.frame(&Frame::new(2, "x")).await;
+    binary.closed(PATIENCE).await;
+    ended.push((connection, "binary"));
+
+    let (mut forgotten, connection) = registered(&account).await;
+    account.devices().forget(account.desktops[0]).await.unwrap();
+    forgotten.closed(PATIENCE).await;
+    ended.push((connection, "deviceForgotten"));
+
+    let deadline = Instant::now() + PATIENCE;
+    while ended.iter().any(|(connection, _)| ends(&relay, connection).is_empty()) {
+        assert!(Instant::now() < deadline, "{}", relay.log());
+        sleep(Duration::from_millis(10)).await;
+    }
+    for (connection, reason) in ended {
+        let lines = ends(&relay, &connection);
+        let [line] = lines.as_slice() else { panic!("{lines:?}") };
+        assert_eq!((&line["level"], &line["message"], &line["reason"]), (&json!("INFO"), &json!("closed"), &json!(reason)));
+        assert_eq!((&line["user"], &line["route"]), (&json!(account.user), &json!(account.desktops[0])));
+    }
+}
+
+const DEVICE_NAME: &str = "marker-of-the-device-name";
+const SOCKET_NAME: &str = "marker-of-the-socket-name";
+const PARAMS: &str = "marker-of-the-params";
+const RESULT: &str = "marker-of-the-result";
+const RESUME_TOKEN: &str = "marker-of-the-resume-token";
+const BAD_TOKEN: &str = "marker-of-the-bad-token";
+const BAD_FRAME: &str = "marker-of-the-bad-frame";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_is_somebodys_own_is_logged_at_any_level() {
+    let relay = RelayProcess::start(&["--log", "trace"]).await;
+    let mut account = Account::new(&relay, 1, 1).await;
+    let named = NewDevice {
+        device_id: None,
+        role: Role::Desktop,
+        device_name: DEVICE_NAME.to_owned(),
+        platform: "linux".to_owned(),
+        app_version: "1".to_owned(),
+        relay_eligible: None,
+    };
+    let named: DeviceId = account.devices().register(&named).await.unwrap().device_id;
+    account.desktops.insert(0, named);
+    account.devices().list().await.unwrap();
+
+    let answer = |_request, replies: relay_endpoints::desktop::Replies| async move {
+        let result = RawValue::from_string(json!({"text": RESULT}).to_string()).unwrap();
+        replies.result(&result).await.unwrap();
+    };
+    let (desktop, desktop_registered) = RunningDesktop::start(account.desktop(0), answer).await;
+    let phone = Phone::connect(account.phone(0, 0)).await.unwrap();
+    let phone_token = phone.registered().resume.resume_token.clone();
+    let params = RawValue::from_string(json!({"text": PARAMS}).to_string()).unwrap();
+    let mut call = phone.start(Request { params: Some(params), ..Request::new("session.get") }).await.unwrap();
+    let Step::Final(result) = call.next().await.unwrap() else { panic!("no progress was sent") };
+    assert!(result.get().contains(RESULT));
+
+    // Frames that are refused, a resume that fails, and a token that does not hold.
+    let options = RawOptions::device_link(&account.address, &account.token, Role::Desktop, None);
+    let mut socket = RawSocket::open(&options).await;
+    for frame in [json!(BAD_FRAME).to_string(), json!({"type": BAD_FRAME, "payload": {}}).to_string(), format!("{{{BAD_FRAME}")] {
+        socket.text(&frame).await;
+        socket.next_text().await;
+    }
+    let resume = json!({"type": "register", "payload": {
+        "deviceId": account.desktops[1], "relayProtocolVersion": "1.7", "deviceName": SOCKET_NAME,
+        "sessionId": account.desktops[1], "resumeToken": RESUME_TOKEN,
+    }});
+    socket.text(&resume.to_string()).await;
+    assert!(socket.next_text().await.contains("invalidResume"));
+    let refused = RawOptions::device_link(&account.address, BAD_TOKEN, Role::Desktop, None);
+    assert!(RawSocket::try_open(&refused).await.is_err_and(|answer| answer.contains("401")));
+
+    desktop.stop().await;
+    drop((phone, socket));
+    sleep(Duration::from_millis(100)).await;
+    let log = relay.log();
+    assert!(log.contains("TRACE") && log.contains("registered"), "the log is as detailed as it gets");
+    let signature = account.token.rsplit('.').next().unwrap();
+    for secret in [
+        DEVICE_NAME,
+        SOCKET_NAME,
+        PARAMS,
+        RESULT,
+        RESUME_TOKEN,
+        BAD_TOKEN,
+        BAD_FRAME,
+        TEST_SECRET,
+        signature,
+        &phone_token,
+        &desktop_registered.resume.resume_token,
+        &relay.admin_token(),
+    ] {
+        let line = log.lines().find(|line| line.contains(secret));
+        assert!(line.is_none(), "{secret}: {}", line.unwrap_or_default());
+    }
+}
