@@ -79,6 +79,11 @@ pub(super) async fn next_error(socket: &mut RawSocket) -> (String, bool) {
     (payload["code"].as_str().unwrap().to_owned(), payload["retryable"].as_bool().unwrap())
 }
 
+/// What a client stores of its answer, as it goes into the next `register`.
+pub(super) fn resume_of(answer: &Value) -> Value {
+    json!({"sessionId": answer["sessionId"], "resumeToken": answer["resumeToken"]})
+}
+
 /// Sends a `register` and expects this error.
 pub(super) async fn refused(socket: &mut RawSocket, payload: &Value, code: &str, retryable: bool) {
     send(socket, "register", payload).await;

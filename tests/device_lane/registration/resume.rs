@@ -1,17 +1,12 @@
 //! Resume sessions: what brings one back, what does not, and what a failed attempt leaves alone.
 
-use super::{accepted, answers, naming, open_desktop, open_phone, refused};
+use super::{accepted, answers, naming, open_desktop, open_phone, refused, resume_of};
 use crate::support::{PATIENCE, account::Account, raw_socket::RawSocket, relay_process::RelayProcess};
 use relay_actors::clock::EpochMs;
 use relay_protocol::id::DeviceId;
 use serde_json::{Value, json};
 use std::time::Duration;
 use uuid::Uuid;
-
-/// What a client stores of an answer, as it goes into the next `register`.
-pub(in super::super) fn resume_of(answer: &Value) -> Value {
-    json!({"sessionId": answer["sessionId"], "resumeToken": answer["resumeToken"]})
-}
 
 /// Registers on a fresh socket of this desktop.
 async fn register_desktop(account: &Account, more: Value, kind: &str) -> (RawSocket, Value) {

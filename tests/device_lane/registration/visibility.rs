@@ -1,7 +1,7 @@
 //! Registration is visible to routing before its answer is sent: on the byte that carries a desktop's acknowledgement, its phone
 //! sends requests, and none is refused.
 
-use super::{accepted, naming, next_answer, open_desktop, open_phone, resume::resume_of};
+use super::{accepted, naming, next_answer, open_desktop, open_phone, resume_of};
 use crate::support::{
     account::Account,
     raw_socket::{Frame, RawSocket},
