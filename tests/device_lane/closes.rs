@@ -1,6 +1,8 @@
 //! How sockets end: code and reason of each close, what other phones are told, what a resume gets afterwards, and that the TCP
 //! connection and the relay's memory of it really go.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 mod drain;
 
 use super::registration::{

@@ -2,6 +2,8 @@
 //!
 //! A registration that fails leaves the socket as it was, so most tests ask again and again on one socket, and end by registering.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 mod frames;
 mod resume;
 mod visibility;
