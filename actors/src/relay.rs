@@ -100,9 +100,17 @@ impl Relay {
     /// Takes no new sockets from now on, and closes the open ones with 1012.
     pub fn begin_drain(&self) {
         self.draining.store(true, Relaxed);
-        let now = clock::now();
-        for link in self.table().snapshot() {
-            link.lane.close(CloseReason::RelayDraining, now);
+        self.close_sockets();
+    }
+
+    /// Phones first: open requests stay unanswered, so when the end of a desktop reaches its router, no phone may take the
+    /// refusals any more.
+    fn close_sockets(&self) {
+        let (now, sockets) = (clock::now(), self.table().snapshot());
+        for role in [Role::Mobile, Role::Desktop] {
+            for link in sockets.iter().filter(|link| link.role == role) {
+                link.lane.close(CloseReason::RelayDraining, now);
+            }
         }
     }
 
@@ -113,6 +121,8 @@ impl Relay {
         let gone = async {
             while self.open_sockets() > 0 {
                 tokio::time::sleep(LEAVE_POLL_INTERVAL).await;
+                // One whose upgrade was being answered when the drain began was not among the first.
+                self.close_sockets();
             }
         };
         if tokio::time::timeout(timeout, gone).await.is_err() {
