@@ -7,8 +7,10 @@ pub mod account;
 pub mod raw_socket;
 pub mod relay_process;
 pub mod running_desktop;
+pub mod scale;
 pub mod stall_proxy;
 pub mod token;
+pub mod wire;
 
 use std::time::Duration;
 
