@@ -74,6 +74,7 @@ async fn a_reset_in_the_middle_of_a_message_ends_the_connection_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_follows_a_close_frame_is_ignored_and_the_close_answered_once() {
     let (mut watched, before) = Watched::start().await;
+    let mut closed = Vec::new();
     for round in 0..watched.rounds {
         let mut desktop = watched.desktop().await;
         watched.expect("online", "registered").await;
@@ -84,10 +85,13 @@ async fn what_follows_a_close_frame_is_ignored_and_the_close_answered_once() {
         let bytes = [vec![Frame::close(3_456, "bye")], late.to_vec()].concat().iter().flat_map(Frame::encode).collect::<Vec<_>>();
         desktop.write(&bytes).await;
         assert_eq!(desktop.closed(PATIENCE).await, Some((3_456, String::new())));
-        let end = desktop.read(PATIENCE).await;
-        assert!(matches!(end, Received::End | Received::Reset), "{end:?}");
         assert_eq!(next_refusal(&mut watched.caller).await, (id, -32011));
         watched.expect("reconnecting", "socketClosed").await;
+        closed.push(desktop);
+    }
+    for mut desktop in closed {
+        let end = desktop.read(PATIENCE).await;
+        assert!(matches!(end, Received::End | Received::Reset), "{end:?}");
     }
     watched.all_well(&before).await;
 }
