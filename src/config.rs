@@ -15,8 +15,9 @@ pub const ADMIN_LISTEN_DEFAULT: &str = "127.0.0.1:9090";
 /// Where `relay serve` keeps its files unless told otherwise.
 pub const DATA_DIR_DEFAULT: &str = "./relay-data";
 
-/// What is logged unless told otherwise: the relay's own life, without what the web server says about its workers.
-const LOG_DEFAULT: &str = "info,actix_server=warn";
+/// What is logged unless told otherwise: the relay's own life, without what the web server says about its workers, and without what
+/// it says of malformed requests, which it calls errors although only their sender made one.
+const LOG_DEFAULT: &str = "info,actix_server=warn,actix_http=off";
 
 /// What `relay serve` runs with. Each value parses; [`ServeConfig::validate`] says whether they fit together.
 #[derive(clap::Args, Clone, Debug)]

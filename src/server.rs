@@ -152,7 +152,7 @@ mod tests {
         http::testing::{ADMIN_TOKEN, ALICE, Fixture, bearer_of, no_device_link},
     };
     use serde_json::{Value, json};
-    use std::{cell::Cell, net::TcpListener};
+    use std::{cell::Cell, net::TcpListener, sync::Mutex};
     use tokio::sync::oneshot;
 
     fn config(flags: &[&str]) -> ServeConfig {
@@ -209,6 +209,31 @@ mod tests {
         for address in [serving.public, serving.admin] {
             assert!(TcpListener::bind(address).is_ok(), "{address} is free again");
         }
+    }
+
+    /// Trap 8 of the architecture: without it small frames wait for the acknowledgement of earlier ones.
+    #[actix_web::test]
+    async fn trap_8_accepted_sockets_send_small_frames_at_once() {
+        let accepted: Arc<Mutex<Vec<socket2::Socket>>> = Arc::default();
+        let kept = accepted.clone();
+        let on_connect: OnConnect = Arc::new(move |connection, _| {
+            let stream = connection.downcast_ref::<tokio::net::TcpStream>().unwrap();
+            kept.lock().unwrap().push(socket2::SockRef::from(stream).try_clone().unwrap());
+        });
+        let (config, parts) = (config(&[]), Parts { on_connect, ..parts() });
+        let (ready_sender, ready) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let server = actix_web::rt::spawn(async move {
+            run(&config, parts, async { stopped.await.unwrap() }, |serving| ready_sender.send(serving.clone()).unwrap()).await
+        });
+        let serving = ready.await.unwrap();
+        // When it has answered, the connection is set up as it will stay.
+        assert_eq!(get(serving.public, "/livez", None).await.0, 200);
+        let delays: Vec<bool> = accepted.lock().unwrap().iter().map(|socket| !socket.tcp_nodelay().unwrap()).collect();
+        assert_eq!(delays, [false]);
+        accepted.lock().unwrap().clear();
+        stop.send(()).unwrap();
+        server.await.unwrap().unwrap();
     }
 
     #[actix_web::test]

@@ -27,3 +27,44 @@ impl EpochMs {
         EpochMs(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix::{Actor, AsyncContext, Context};
+    use std::{cell::Cell, rc::Rc};
+
+    const LATER: Duration = Duration::from_secs(90);
+
+    struct Waits(Rc<Cell<bool>>);
+
+    impl Actor for Waits {
+        type Context = Context<Self>;
+
+        fn started(&mut self, ctx: &mut Context<Self>) {
+            ctx.run_later(LATER, |this, _| this.0.set(true));
+        }
+    }
+
+    /// Paused time moves this clock and the timers of actors on the same arbiter together. `std`'s clock it does not move, so
+    /// nothing else may be asked for the time. What it drives is tested in `tests/paused_time.rs`.
+    #[actix::test]
+    #[expect(clippy::disallowed_methods, reason = "the clock that nobody may ask is what this is about")]
+    async fn trap_6_paused_time_moves_this_clock_and_the_timers_of_actors() {
+        tokio::time::pause();
+        let (start, std_start) = (now(), Instant::now());
+        let fired = Rc::new(Cell::new(false));
+        let _waits = Waits(fired.clone()).start();
+        tokio::task::yield_now().await;
+        tokio::time::advance(LATER - Duration::from_millis(1)).await;
+        tokio::task::yield_now().await;
+        assert!(!fired.get());
+        tokio::time::advance(Duration::from_millis(2)).await;
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert!(fired.get());
+        assert_eq!(now() - start, LATER + Duration::from_millis(1));
+        assert!(std_start.elapsed() < LATER);
+    }
+}

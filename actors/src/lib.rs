@@ -12,3 +12,7 @@ pub mod relay;
 pub mod store;
 pub mod supervisor;
 pub mod user_router;
+
+// Unit tests that need the whole rig use the integration tests' one, which names this crate from outside.
+#[cfg(test)]
+extern crate self as relay_actors;

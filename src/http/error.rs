@@ -177,6 +177,11 @@ impl ResponseError for ApiError {
         if let ApiError::MethodNotAllowed { allow } = self {
             response.insert_header((header::ALLOW, *allow));
         }
+        if self == &ApiError::UpgradeRequired {
+            // RFC 6455 section 4.4: the versions that are spoken; RFC 9110 section 15.5.22: the protocol that they belong to.
+            response.insert_header((header::SEC_WEBSOCKET_VERSION, "13"));
+            response.insert_header((header::UPGRADE, "websocket"));
+        }
         if self.status() == StatusCode::SERVICE_UNAVAILABLE {
             response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
         }

@@ -10,6 +10,7 @@ pub mod running_desktop;
 pub mod scale;
 pub mod stall_proxy;
 pub mod token;
+pub mod wire;
 
 use std::time::Duration;
 

@@ -168,10 +168,10 @@ impl StreamHandler<Result<Message, ProtocolError>> for DeviceSocket {
             Ok(Message::Pong(_) | Message::Nop) => {}
             Ok(Message::Close(close)) => self.on_peer_close(close.as_ref(), ctx),
             Ok(Message::Binary(_)) => self.close(CloseReason::Binary, ctx),
-            // The gate has judged every header and hides broken connections, so what the codec finds is text that is not UTF-8,
-            // or a close frame whose code or text is not allowed.
+            // The gate has judged every header and every close frame and hides broken connections, so what the codec finds is text
+            // that is not UTF-8.
             Err(ProtocolError::Io(_)) => self.close(CloseReason::NotUtf8, ctx),
-            Err(_close_payload) => self.close(CloseReason::ProtocolViolation, ctx),
+            Err(_unexpected) => self.close(CloseReason::ProtocolViolation, ctx),
         }
     }
 

@@ -2,9 +2,10 @@
 //! report as something else.
 //!
 //! The codec behind it checks a frame's size only after buffering it, hands on fragments without a sum, and reports different
-//! faults as one I/O error. So everything that decides a close code from a header is decided here; what is left for the codec is
-//! unmasking, and the payload of a close frame. Bytes are passed on as they came, except that a header is held back until it is
-//! whole and has been judged.
+//! faults as one I/O error. So everything that decides a close code from a header is decided here, and what a close frame says is
+//! too, since the codec cannot tell a bad code from a bad text; what is left for the codec is unmasking. Bytes are passed on as they
+//! came, except that a header is held back until it is whole and has been judged, and so is the last byte of a
+//! close frame.
 
 use super::{
     input::{Judged, SharedInput},
@@ -59,6 +60,8 @@ pub struct Gate {
     /// Whether the current frame is a control frame, which does not count as growth of a message.
     in_control: bool,
     message: Option<Message>,
+    /// The payload of a close frame, as far as it has come; still masked.
+    close: Vec<u8>,
     /// A close frame has been seen; nothing after it counts.
     closing: bool,
     /// The chunk under judgement held bytes of a message.
@@ -95,7 +98,16 @@ pub struct Passed {
 impl Gate {
     /// A gate at the start of a connection.
     pub fn new(limits: GateLimits) -> Self {
-        Gate { limits, header: Header::default(), payload_left: 0, in_control: false, message: None, closing: false, grew: false }
+        Gate {
+            limits,
+            header: Header::default(),
+            payload_left: 0,
+            in_control: false,
+            message: None,
+            close: Vec::new(),
+            closing: false,
+            grew: false,
+        }
     }
 
     /// Whether the peer's close frame has come; nothing after it counts.
@@ -117,11 +129,18 @@ impl Gate {
         while at < chunk.len() && !self.closing {
             if self.payload_left > 0 {
                 let taken = usize::try_from(self.payload_left).unwrap_or(usize::MAX).min(chunk.len() - at);
+                if self.in_close() {
+                    self.close.extend_from_slice(&chunk[at..at + taken]);
+                }
                 at += taken;
-                passed = at;
                 self.grew |= !self.in_control;
                 self.payload_left -= taken as u64;
-                self.end_frame_if_whole();
+                if let Err(violation) = self.end_frame_if_whole() {
+                    // Without its last byte the codec cannot find the frame either.
+                    passed = at - 1;
+                    return Passed { held: held_if_passed(&mut held, passed), bytes: passed, violation: Some(violation) };
+                }
+                passed = at;
                 continue;
             }
             self.header.bytes[self.header.length] = chunk[at];
@@ -132,7 +151,10 @@ impl Gate {
                 Ok(true) => {
                     self.header.length = 0;
                     passed = at;
-                    self.end_frame_if_whole();
+                    // A close frame without a payload says nothing wrong.
+                    if let Err(violation) = self.end_frame_if_whole() {
+                        return Passed { held: held_if_passed(&mut held, passed), bytes: passed, violation: Some(violation) };
+                    }
                 }
                 Err(violation) => return Passed { held: held_if_passed(&mut held, passed), bytes: passed, violation: Some(violation) },
             }
@@ -198,17 +220,42 @@ impl Gate {
         Ok(())
     }
 
-    fn end_frame_if_whole(&mut self) {
+    fn end_frame_if_whole(&mut self) -> Result<(), CloseReason> {
         if self.payload_left > 0 {
-            return;
+            return Ok(());
         }
         if !self.in_control && self.message.is_some_and(|message| message.last) {
             self.message = None;
         }
-        // The opcode is still in the header's first byte; a close frame that has passed whole ends what counts.
-        if self.in_control && self.header.bytes[0] & 0x0f == 0x8 {
+        if self.in_close() {
+            // A close frame that has come whole ends what counts.
             self.closing = true;
+            return self.judge_close();
         }
+        Ok(())
+    }
+
+    /// Whether the current frame is a close frame: its opcode is still in the header's first byte.
+    fn in_close(&self) -> bool {
+        self.in_control && self.header.bytes[0] & 0x0f == 0x8
+    }
+
+    /// Judges what a close frame says: a code that a peer may send (RFC 6455, section 7.4), and a reason in UTF-8 (section 8.1).
+    fn judge_close(&mut self) -> Result<(), CloseReason> {
+        // A control frame is short, so its mask follows the two bytes of the shortest header, or the longer form that was not needed.
+        let length_bytes = match self.header.bytes[1] & 0x7f {
+            126 => 2,
+            127 => 8,
+            _short => 0,
+        };
+        let mask = &self.header.bytes[2 + length_bytes..][..4];
+        self.close.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, key)| *byte ^= key);
+        let Some((code, reason)) = self.close.split_first_chunk::<2>() else { return Ok(()) };
+        match u16::from_be_bytes(*code) {
+            1000..=1003 | 1007..=1014 | 3000..=4999 => {}
+            _not_to_be_sent => return Err(CloseReason::ProtocolViolation),
+        }
+        if std::str::from_utf8(reason).is_ok() { Ok(()) } else { Err(CloseReason::NotUtf8) }
     }
 }
 

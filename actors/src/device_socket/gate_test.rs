@@ -37,6 +37,12 @@ fn frame(first: u8, length: usize) -> Vec<u8> {
     frame_claiming(first, length as u64, &vec![b'x'; length])
 }
 
+fn close_frame(code: u16, reason: &[u8]) -> Vec<u8> {
+    let payload = [&code.to_be_bytes(), reason].concat();
+    let masked: Vec<u8> = payload.iter().zip([1, 2, 3, 4].into_iter().cycle()).map(|(byte, key)| byte ^ key).collect();
+    frame_claiming(FIN | CLOSE, masked.len() as u64, &masked)
+}
+
 /// Feeds the input in chunks of one size; what was passed on, and why it ended.
 fn feed(input: &[u8], chunk_bytes: usize, registered: bool) -> (Vec<u8>, Option<CloseReason>) {
     let mut gate = Gate::new(LIMITS);
@@ -80,7 +86,7 @@ fn good_frames_pass_unchanged() {
         frame(CONTINUATION, 0),
         frame(FIN | 0xa, 0),
         frame(FIN | CONTINUATION, 10),
-        frame(FIN | CLOSE, 2),
+        close_frame(1000, b""),
     ];
     assert_eq!(judged(&frames, true), (frames.concat().len(), None));
 }
@@ -152,8 +158,26 @@ fn before_registration_the_cap_is_small() {
 }
 
 #[test]
+fn a_close_frame_is_judged_by_its_code_and_then_its_text() {
+    for good in [close_frame(1000, b""), close_frame(4999, "bye 😀".as_bytes()), frame(FIN | CLOSE, 0), close_frame(1014, &[b'x'; 123])] {
+        assert_eq!(judged(std::slice::from_ref(&good), true), (good.len(), None));
+    }
+    let violations = [
+        (close_frame(999, b""), CloseReason::ProtocolViolation),
+        (close_frame(1005, b"\xff"), CloseReason::ProtocolViolation),
+        (close_frame(5000, b""), CloseReason::ProtocolViolation),
+        (close_frame(1000, b"\xff"), CloseReason::NotUtf8),
+        (close_frame(3000, b"bye \xf0\x9f\x98"), CloseReason::NotUtf8),
+    ];
+    for (bad, reason) in violations {
+        // The codec is not shown all of it.
+        assert_eq!(judged(std::slice::from_ref(&bad), true), (bad.len() - 1, Some(reason)), "{bad:?}");
+    }
+}
+
+#[test]
 fn nothing_counts_after_a_close_frame() {
-    let close = frame(FIN | CLOSE, 2);
+    let close = close_frame(1000, b"");
     let (passed, violation) = judged(&[close.clone(), frame(FIN | 0x70 | 0x3, 126), frame(FIN | TEXT, 1)], true);
     assert_eq!((passed, violation), (close.len(), None));
 }

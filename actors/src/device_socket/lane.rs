@@ -54,6 +54,8 @@ struct Queue {
     /// The front frame has been pulled in part.
     mid_frame: bool,
     bytes: usize,
+    /// A message found no room since the last pull.
+    refused: bool,
     last_pull: Instant,
     waker: Option<Waker>,
 }
@@ -107,6 +109,7 @@ impl Lane {
             closing: None,
             mid_frame: false,
             bytes: 0,
+            refused: false,
             last_pull: now,
             waker: None,
         };
@@ -118,10 +121,11 @@ impl Lane {
     /// # Errors
     /// [`Refused::Full`] when it does not fit, unless the lane is empty: one message always fits.
     pub fn offer(&self, text: Text) -> Result<(), Refused> {
-        let queue = self.lock();
+        let mut queue = self.lock();
         let cost = text.len() + FRAME_OVERHEAD_BYTES;
-        if queue.bytes > 0 && queue.bytes + cost > self.bytes_max {
-            return if queue.closing.is_some() { Err(Refused::Closing) } else { Err(Refused::Full) };
+        if queue.bytes > 0 && queue.bytes + cost > self.bytes_max && queue.closing.is_none() {
+            queue.refused = true;
+            return Err(Refused::Full);
         }
         self.put(queue, text)
     }
@@ -212,16 +216,17 @@ impl Lane {
         self.queued_bytes.load(Relaxed)
     }
 
-    /// When the lane holds as much as it may, or more: when the transport last took something.
+    /// When the lane holds as much as it may, or so much that a message found no room: when the transport last took something.
     pub fn full_since(&self) -> Option<Instant> {
         let queue = self.lock();
-        (queue.bytes >= self.bytes_max).then_some(queue.last_pull)
+        (queue.bytes >= self.bytes_max || queue.refused).then_some(queue.last_pull)
     }
 
     /// Takes the next slice. Called only when the transport has room.
     pub fn pull(&self, now: Instant, cx: &Context<'_>) -> Pulled {
         let mut queue = self.lock();
         queue.last_pull = now;
+        queue.refused = false;
         let slice = queue.next_slice();
         if !slice.is_empty() {
             self.queued_bytes.store(queue.bytes, Relaxed);

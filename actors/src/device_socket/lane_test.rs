@@ -103,6 +103,17 @@ fn a_request_is_refused_when_full_and_a_reply_is_not() {
 }
 
 #[test]
+fn a_lane_that_refused_a_message_is_full_until_its_transport_takes_something() {
+    let lane = lane(10_000);
+    lane.offer(text(6_000)).unwrap();
+    assert_eq!(lane.full_since(), None);
+    assert_eq!(lane.offer(text(6_000)), Err(Refused::Full));
+    assert!(lane.full_since().is_some(), "it holds less than it may, yet nothing more goes in");
+    pull(&lane);
+    assert_eq!(lane.full_since(), None);
+}
+
+#[test]
 fn one_message_always_fits_an_empty_lane() {
     let lane = lane(10);
     lane.offer(text(100_000)).unwrap();

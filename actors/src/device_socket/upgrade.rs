@@ -52,6 +52,10 @@ pub fn check_upgrade(request: &HttpRequest) -> Result<(), NotAnUpgrade> {
     if !connection.any(|token| token.trim().eq_ignore_ascii_case("upgrade")) {
         return Err(NotAnUpgrade::BadRequest("the Connection header must name upgrade"));
     }
+    // What follows the head of an upgrade are frames. A proxy that reads it as a body would see other requests than the relay.
+    if request.headers().contains_key(header::TRANSFER_ENCODING) || single(header::CONTENT_LENGTH).is_some_and(|length| length != "0") {
+        return Err(NotAnUpgrade::BadRequest("a websocket opens without a body"));
+    }
     if single(header::SEC_WEBSOCKET_VERSION) != Some("13") {
         return Err(NotAnUpgrade::UnsupportedVersion);
     }

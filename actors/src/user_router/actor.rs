@@ -297,3 +297,18 @@ impl Drop for UserRouter {
         }
     }
 }
+
+/// Makes a router panic, as no input should.
+#[cfg(test)]
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(super) struct Crash;
+
+#[cfg(test)]
+impl Handler<Crash> for UserRouter {
+    type Result = ();
+
+    fn handle(&mut self, _: Crash, _: &mut Context<Self>) {
+        panic!("the test asked for it");
+    }
+}

@@ -6,3 +6,6 @@
 pub mod actor;
 pub mod core;
 pub mod message;
+
+#[cfg(test)]
+mod crash_test;
