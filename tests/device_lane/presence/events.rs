@@ -60,7 +60,7 @@ async fn an_event_has_these_fields_and_the_wait_passes_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_cause_has_its_reason() {
-    let relay = RelayProcess::start(&["--heartbeat-interval", "200ms", "--silence-timeout", "1s"]).await;
+    let relay = RelayProcess::start(&[]).await;
     let account = Account::new(&relay, 2, 1).await;
     let (desktop, absent) = (account.desktops[0], 1);
     let mut watcher = Watcher::connect(&account, 0, absent).await;
@@ -71,12 +71,6 @@ async fn each_cause_has_its_reason() {
         end.apply(socket).await;
         watcher.expect(desktop, Reconnecting, "socketClosed").await;
     }
-
-    let proxy = StallProxy::start(relay.ready().public).await;
-    let _silent = desktop_socket_through(&proxy, &account, 0).await;
-    watcher.expect(desktop, Online, "registered").await;
-    proxy.set(Network::Stalls);
-    watcher.expect(desktop, Reconnecting, "silent").await;
 
     let eligible = |relay_eligible| DeviceChange { relay_eligible: Some(relay_eligible), ..DeviceChange::default() };
     let mut barred = desktop_socket(&account, 0).await;
@@ -92,6 +86,18 @@ async fn each_cause_has_its_reason() {
     watcher.expect(desktop, Disconnected, "deviceForgotten").await;
     assert_eq!(forgotten.closed(PATIENCE).await, Some((1008, "deviceForgotten".to_owned())));
     assert_eq!(watcher.pending().await, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_desktop_that_sends_nothing_is_told_of_as_silent() {
+    let relay = RelayProcess::start(&["--heartbeat-interval", "200ms", "--silence-timeout", "1s"]).await;
+    let account = Account::new(&relay, 1, 1).await;
+    let mut watcher = Watcher::connect(&account, 0, 0).await;
+    let proxy = StallProxy::start(relay.ready().public).await;
+    let _silent = desktop_socket_through(&proxy, &account, 0).await;
+    watcher.expect(account.desktops[0], Online, "registered").await;
+    proxy.set(Network::Stalls);
+    watcher.expect(account.desktops[0], Reconnecting, "silent").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

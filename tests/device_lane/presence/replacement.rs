@@ -99,11 +99,11 @@ async fn the_silence_of_the_old_socket_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_return_at_the_moment_of_silence_is_never_shown_the_wrong_way_round() {
-    let relay = RelayProcess::start(&["--heartbeat-interval", "100ms", "--silence-timeout", "400ms"]).await;
+    let relay = RelayProcess::start(&["--heartbeat-interval", "100ms", "--silence-timeout", "800ms"]).await;
     let account = Account::new(&relay, 1, 1).await;
     let desktop = account.desktops[0];
     let mut watcher = Watcher::connect(&account, 0, 0).await;
-    for late_by in (0..12).map(|step| Duration::from_millis(350 + 20 * step)) {
+    for late_by in (0..12).map(|step| Duration::from_millis(750 + 20 * step)) {
         let proxy = StallProxy::start(relay.ready().public).await;
         let _old = desktop_socket_through(&proxy, &account, 0).await;
         watcher.expect(desktop, Presence::Online, "registered").await;

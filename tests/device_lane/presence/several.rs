@@ -90,8 +90,8 @@ async fn each_device_has_its_own_state_whatever_closes_first_and_however() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_phone_with_two_routes_is_online_until_the_last_has_closed() {
     let relay = RelayProcess::start(&[]).await;
-    let account = Account::new(&relay, 2, 1).await;
-    let phone = account.phones[0];
+    let account = Account::new(&relay, 2, 2).await;
+    let (phone, marker) = (account.phones[0], account.phones[1]);
     let route = |desktop: usize| phone_route(phone, account.desktops[desktop]);
     for (first, last) in [(0, 1), (1, 0)] {
         for end in End::ALL {
@@ -100,6 +100,13 @@ async fn a_phone_with_two_routes_is_online_until_the_last_has_closed() {
             end.apply(sockets[first].take().unwrap()).await;
             until_routes(&relay, account.user, &[route(last)]).await;
             assert_eq!(presences(&account).await[&phone], Online, "{end:?}");
+            // Statuses are stored in the order of their changes: what a later one follows has been stored, if it was written at all.
+            let marked = phone_socket(&account, 1, 0).await;
+            until("the marker is stored", async || stored(&account).await[&marker] == Online).await;
+            assert_eq!(stored(&account).await[&phone], Online, "{end:?}");
+            drop(marked);
+            until_routes(&relay, account.user, &[route(last)]).await;
+            until("the marker is gone", async || stored(&account).await[&marker] == Disconnected).await;
             end.apply(sockets[last].take().unwrap()).await;
             until_routes(&relay, account.user, &[]).await;
             assert_eq!(presences(&account).await[&phone], Disconnected, "{end:?}");

@@ -6,7 +6,7 @@ use relay_protocol::{
     device::Presence::{Disconnected, Online, Reconnecting},
     id::DeviceId,
 };
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use std::{collections::BTreeMap, path::Path, time::Duration};
 use tokio::time::Instant;
 
@@ -80,10 +80,16 @@ async fn an_orderly_end_leaves_no_row_online() {
         sockets.push(desktop_socket(&account, index).await);
         sockets.push(phone_socket(&account, index, index).await);
     }
+    // Somebody else writes to the file meanwhile: what is to be stored has to wait, and the process with it.
+    let mut database = Connection::open(relay.data_dir().path().join("relay.db")).unwrap();
+    let busy = database.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     relay.signal("TERM");
     for socket in &mut sockets {
         assert_eq!(socket.closed(PATIENCE).await, Some((1012, "relayDraining".to_owned())));
     }
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert!(relay.alive(), "it waits for its storage");
+    drop(busy);
     assert!(relay.exited().await.success());
 
     let rows = rows(relay.data_dir().path());

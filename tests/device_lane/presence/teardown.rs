@@ -15,8 +15,8 @@ use relay_protocol::{
 };
 use std::time::Duration;
 
-const SILENCE_TIMEOUT: Duration = Duration::from_millis(400);
-const SHORT_SILENCE: [&str; 6] = ["--heartbeat-interval", "100ms", "--silence-timeout", "400ms", "--reconnect-grace", "300ms"];
+const SILENCE_TIMEOUT: Duration = Duration::from_millis(800);
+const SHORT_SILENCE: [&str; 6] = ["--heartbeat-interval", "100ms", "--silence-timeout", "800ms", "--reconnect-grace", "300ms"];
 /// A desktop that never comes: what the watching phone is bound to.
 const ABSENT: usize = 1;
 
