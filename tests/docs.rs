@@ -380,14 +380,3 @@ fn log_lines_of_the_runbook_are_in_the_source() {
         }
     }
 }
-
-/// Trap 7 of `docs/where.md`: a swap of the websocket crate stays within one folder.
-#[test]
-fn only_the_socket_layer_knows_the_websocket_crate() {
-    let sources = ["src", "actors/src", "endpoints/src", "protocol/src"].iter().flat_map(|folder| files(folder, ".rs"));
-    let (inside, outside): (Vec<_>, Vec<_>) = sources
-        .filter(|path| ["actix_web_actors", "actix_http"].iter().any(|krate| has_word(&read(path), krate)))
-        .partition(|path| path.starts_with("actors/src/device_socket/"));
-    assert!(!inside.is_empty());
-    assert_eq!(outside, Vec::<String>::new());
-}

@@ -20,7 +20,7 @@ use tokio::{
 /// Between connecting and the first call, so that all phones are listening.
 const LEAD: Duration = Duration::from_millis(50);
 /// How long answers may come in after the last call was due.
-const LATE: Duration = Duration::from_secs(3);
+const LATE: Duration = Duration::from_secs(10);
 /// How often it is looked whether all have come.
 const LATE_CHECK: Duration = Duration::from_millis(100);
 /// The kernel may otherwise oversleep by 50 µs, as long as a whole call takes.
