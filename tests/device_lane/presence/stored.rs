@@ -1,7 +1,7 @@
 //! Statuses on disk: left alone by a process that starts until one reconnect wait has passed, and written by one that ends.
 
 use super::watch::{desktop_socket, phone_socket, presences, stored, until};
-use crate::support::{PATIENCE, account::Account, relay_process::RelayProcess, scale::scaled};
+use crate::support::{PATIENCE, account::Account, raw_socket::Received, relay_process::RelayProcess, scale::scaled};
 use relay_protocol::{
     device::Presence::{Disconnected, Online, Reconnecting},
     id::DeviceId,
@@ -86,6 +86,9 @@ async fn an_orderly_end_leaves_no_row_online() {
     relay.signal("TERM");
     for socket in &mut sockets {
         assert_eq!(socket.closed(PATIENCE).await, Some((1012, "relayDraining".to_owned())));
+    }
+    for socket in &mut sockets {
+        assert_eq!(socket.read(PATIENCE).await, Received::End);
     }
     tokio::time::sleep(Duration::from_millis(700)).await;
     assert!(relay.alive(), "it waits for its storage");
