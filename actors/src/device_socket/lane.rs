@@ -21,6 +21,9 @@ pub const SLICE_BYTES_MAX: usize = 64 * 1024;
 /// What a frame's bookkeeping costs beside its text; counted, so that a flood of tiny frames is bounded too.
 const FRAME_OVERHEAD_BYTES: usize = 96;
 
+/// A ping and the largest pong, or the largest close frame, fit in what is kept free for them.
+const CONTROL_FRAMES_BYTES_MAX: usize = 2 + (2 + 125) + (2 + 125);
+
 const FIN: u8 = 0x80;
 const OPCODE_TEXT: u8 = 0x1;
 const OPCODE_CLOSE: u8 = 0x8;
@@ -264,13 +267,13 @@ impl Queue {
         let mut slice = BytesMut::new();
         loop {
             if !self.mid_frame {
+                if slice.len() + CONTROL_FRAMES_BYTES_MAX > SLICE_BYTES_MAX {
+                    return slice.freeze();
+                }
                 self.take_control(&mut slice);
             }
             let Some(frame) = self.frames.front_mut() else { break };
             if !self.mid_frame {
-                if slice.len() + frame.header.length > SLICE_BYTES_MAX {
-                    break;
-                }
                 slice.reserve(frame.cost().min(SLICE_BYTES_MAX - slice.len()));
                 slice.extend_from_slice(frame.header.as_slice());
                 self.bytes -= frame.header.length + FRAME_OVERHEAD_BYTES;
@@ -298,6 +301,7 @@ impl Queue {
             if self.frames.capacity() > 64 {
                 self.frames = VecDeque::new();
             }
+            // The loop has left room for it.
             if let Some(close) = self.closing.as_mut().and_then(|closing| closing.frame.take()) {
                 slice.extend_from_slice(&close);
             }

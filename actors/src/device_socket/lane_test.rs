@@ -167,6 +167,21 @@ fn a_close_comes_last_and_once() {
 }
 
 #[test]
+fn control_frames_do_not_make_a_slice_longer() {
+    for spare in 0..300 {
+        let lane = lane(usize::MAX);
+        lane.push(text(SLICE_BYTES_MAX - 4 - spare)).unwrap();
+        lane.push(text(1)).unwrap();
+        lane.ping();
+        lane.pong(&[b'p'; 125]);
+        lane.close(CloseReason::RegistrationTimeout, clock::now());
+        // Each slice is measured.
+        let (bytes, _) = drain(&lane);
+        assert_eq!(frames(&bytes).len(), 4, "a pong, two texts and a close; a closing connection owes no ping");
+    }
+}
+
+#[test]
 fn a_retired_lane_gives_its_queue_back_but_ends_no_frame_early() {
     let lane = lane(ROOM);
     lane.push(text(100_000)).unwrap();
