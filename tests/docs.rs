@@ -134,6 +134,29 @@ fn every_path_and_name_of_where_exists() {
     }
 }
 
+/// Tests over sockets are where a rule is seen to hold, so none of their files may be missing, nor a case that a test names.
+#[test]
+fn every_test_file_and_case_over_sockets_has_a_row() {
+    let where_ = read("docs/where.md");
+    let paths = ["device_lane", "command_line"].iter().flat_map(|folder| files(&format!("tests/{folder}"), ".rs"));
+    for path in paths.chain(["tests/traps.rs".to_owned()]) {
+        let text = read(&path);
+        if text.contains("test]\n") || text.contains("#[tokio::test(") {
+            assert!(where_.contains(&format!("`{path}`")), "{path} has no row");
+        }
+    }
+    let rows = table_rows(section(&where_, "## Cases from the field"));
+    for path in ["tests", "actors"].iter().flat_map(|folder| files(folder, ".rs")).filter(|path| path != "tests/docs.rs") {
+        let text = read(&path);
+        let words =
+            text.lines().filter(|line| line.trim_start().starts_with("//")).flat_map(|line| line.split(|c: char| !c.is_alphanumeric()));
+        let is_case = |word: &&str| word.len() == 3 && word.starts_with('C') && word[1..].chars().all(|c| c.is_ascii_digit());
+        for case in words.filter(is_case) {
+            assert!(rows.iter().any(|row| row[0].starts_with(&format!("{case} "))), "{path}: {case} has no row");
+        }
+    }
+}
+
 #[test]
 fn paths_and_names_of_the_other_documents_exist() {
     let paths: Vec<String> = SOURCE_FOLDERS.iter().flat_map(|folder| files(folder, ".rs")).collect();
@@ -369,14 +392,52 @@ fn the_words_of_contributing_are_those_of_the_script() {
     assert_eq!(told, known);
 }
 
-#[test]
-fn log_lines_of_the_runbook_are_in_the_source() {
-    let runbook = read("docs/runbook.md");
-    let paths = ["src", "actors/src"].iter().flat_map(|folder| files(folder, ".rs"));
-    let source: String = paths.map(|path| read(&path)).collect();
-    for row in table_rows(section(&runbook, "## Logs")) {
-        for text in quoted(row[0]) {
-            assert!(source.contains(&format!("\"{text}")), "no line says {text}");
+/// Lines of INFO and above in the relay's source: level and text. Each is written on one line of source, its text last.
+fn log_lines_of_the_source() -> Vec<(String, String)> {
+    let mut lines = Vec::new();
+    for path in ["src", "actors/src"].iter().flat_map(|folder| files(folder, ".rs")) {
+        for line in read(&path).lines() {
+            let Some((level, rest)) = line.split_once("tracing::").and_then(|(_, rest)| rest.split_once("!(")) else { continue };
+            if !["info", "warn", "error"].contains(&level) {
+                continue;
+            }
+            let text = rest.rsplit('"').nth(1).unwrap_or_else(|| panic!("{path}: {line}"));
+            lines.push((level.to_uppercase(), text.to_owned()));
         }
+    }
+    lines
+}
+
+#[test]
+fn log_lines_of_the_runbook_are_those_of_the_source() {
+    let runbook = read("docs/runbook.md");
+    let mut told = Vec::new();
+    for row in table_rows(section(&runbook, "## Logs")) {
+        let mut level = "";
+        for (index, part) in row[0].split('`').enumerate() {
+            match index % 2 {
+                0 => level = part.split([',', ' ']).rfind(|word| !word.is_empty()).unwrap_or(level),
+                _ => told.push((level.to_owned(), part.to_owned())),
+            }
+        }
+    }
+    let written = log_lines_of_the_source();
+    let is_of = |told: &(String, String), written: &(String, String)| told.0 == written.0 && written.1.starts_with(&told.1);
+    for line in &told {
+        assert!(written.iter().any(|written| is_of(line, written)), "no line says {line:?}");
+    }
+    for line in &written {
+        assert!(told.iter().any(|told| is_of(told, line)), "the runbook does not name {line:?}");
+    }
+}
+
+#[test]
+fn files_of_the_runbook_are_those_of_the_source() {
+    let runbook = read("docs/runbook.md");
+    let source: String = files("src", ".rs").iter().map(|path| read(path)).collect();
+    for name in table_rows(section(&runbook, "## Files")).iter().flat_map(|row| quoted(row[0])) {
+        // SQLite and the migration lock put something behind the database's name.
+        let name = if name.starts_with("relay.db") { "relay.db" } else { name };
+        assert!(source.contains(&format!("\"{name}\"")), "no file is named {name}");
     }
 }

@@ -25,7 +25,7 @@ pub struct Args {
     /// Device ID of the desktop, as `relay device add` printed it
     #[arg(long, value_name = "UUID")]
     device: DeviceId,
-    /// Name that the relay shows for this connection
+    /// Name that it sends when it registers; the relay shows the one of `relay device add`
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Where and as whom
