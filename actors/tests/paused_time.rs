@@ -179,6 +179,20 @@ async fn a_router_goes_with_its_last_state_and_comes_back_when_needed() {
     assert_eq!(rig.directory.len(), 1);
 }
 
+/// Its end may overtake its registration while the router's mailbox is full; nobody would end what began then.
+#[actix::test]
+async fn a_registration_that_comes_after_its_sockets_end_takes_no_effect() {
+    tokio::time::pause();
+    let rig = Rig::start();
+    let device = rig.device(Role::Desktop);
+    let mut peer = rig.open(Role::Desktop);
+    let link = peer.link().clone();
+    peer.socket = None;
+    peer.register_over(&rig, link, &json!({"deviceId": device, "relayProtocolVersion": "1.7"})).await;
+    assert_eq!(rig.directory.len(), 0);
+    assert_eq!(rig.stored(device), None);
+}
+
 #[actix::test]
 async fn a_silent_socket_is_retired_and_its_desktop_reconnecting() {
     tokio::time::pause();

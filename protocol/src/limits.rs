@@ -16,7 +16,8 @@ pub const FRAGMENTS_MAX: u32 = 4_096;
 pub const MESSAGE_GROWTH_INTERVAL_MAX: Duration = Duration::from_secs(30);
 /// An unfinished message must be whole within this time. Device-lane section 3.
 pub const MESSAGE_DURATION_MAX: Duration = Duration::from_secs(600);
-/// After a framing violation the input is read and discarded for this long, so that the close frame is not lost.
+/// Behind its close frame the relay reads and discards input for this long, or until the peer has closed too: closing a connection
+/// with unread input would take the close frame away from the peer. Device-lane section 3.
 pub const CLOSE_LINGER: Duration = Duration::from_secs(1);
 
 /// Longest RPC id, in bytes of decoded UTF-8. Device-lane section 4.

@@ -103,9 +103,17 @@ pub async fn run(args: Args) -> Result<(), CliError> {
                 Err(error) => return Err(open_error(&error, &url, who)),
             },
         };
-        match call(&live, request.clone(), args.json).await? {
+        let called = call(&live, request.clone(), args.json).await;
+        if let Ok(Called::Refused { refusal, .. }) = &called
+            && is_desktop_away(refusal)
+            && patience.wait(refusal).await
+        {
+            phone = Some(live);
+            continue;
+        }
+        live.close().await;
+        match called? {
             Called::Done => return Ok(()),
-            Called::Refused { refusal, .. } if is_desktop_away(&refusal) && patience.wait(&refusal).await => phone = Some(live),
             Called::Refused { id, refusal } => {
                 if args.json {
                     print(format_args!("{}\n", to_json(&Answer::error(&id, &refusal))))?;

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use relay_actors::{
     clock::{self, EpochMs},
     counters::Counters,
-    device_socket::{MessageProgress, OpenSocket, Pulled, SocketTable},
+    device_socket::{Link, MessageProgress, OpenSocket, Pulled, SocketTable},
     directory::Directory,
     mailbox,
     persistence::{Persistence, PersistenceConfig},
@@ -172,7 +172,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    pub fn link(&self) -> &Arc<relay_actors::device_socket::Link> {
+    pub fn link(&self) -> &Arc<Link> {
         self.socket.as_ref().unwrap().link()
     }
 
@@ -182,10 +182,14 @@ impl Peer {
     }
 
     pub async fn register_with(&mut self, rig: &Rig, payload: &Value) {
+        self.register_over(rig, self.link().clone(), payload).await;
+    }
+
+    pub async fn register_over(&mut self, rig: &Rig, link: Arc<Link>, payload: &Value) {
         let frame = json!({"type": "register", "payload": payload}).to_string();
         let Ok(Inbound::Register(register)) = Inbound::parse(frame.into()) else { panic!("no register frame") };
-        assert!(self.link().begin_registration());
-        let registering = Registering { link: self.link().clone(), header_target: None, register };
+        assert!(link.begin_registration());
+        let registering = Registering { link, header_target: None, register };
         self.router = Some(rig.directory.register(registering));
         settle().await;
     }

@@ -1,7 +1,7 @@
 //! A phone: one registered link to one desktop, and calls over it.
 //!
 //! A task owns the link; a [`Call`] waits for what that task finds for its id. Dropping a call forgets it: the desktop is not
-//! told, since nothing on the wire says so. Dropping the [`Phone`] ends the link.
+//! told, since nothing on the wire says so. Dropping the [`Phone`] ends the link at once; [`Phone::close`] says goodbye first.
 
 use relay_protocol::contract;
 
@@ -23,7 +23,7 @@ use std::{
 use tokio::{
     sync::{broadcast, mpsc, oneshot},
     task::JoinHandle,
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 use uuid::Uuid;
 
@@ -201,6 +201,14 @@ impl Phone {
         let lost = || self.ended().unwrap_or_else(|| Ended::Lost("the link is closing".to_owned()));
         self.outbound.send(text).await.map_err(|_closed| lost())
     }
+
+    /// Says goodbye and waits a moment for the answer, so that the relay does not take the end for a lost connection.
+    pub async fn close(mut self) {
+        // Without a sender, the queue's end is the goodbye.
+        self.outbound = mpsc::channel(1).0;
+        // Whatever the outcome, the link is dropped next.
+        let _ = timeout(CLOSE_FRAME_WAIT, &mut self.pump).await;
+    }
 }
 
 impl Drop for Phone {
@@ -366,6 +374,7 @@ async fn write(mut sender: LinkSender, mut queue: mpsc::Receiver<String>) -> End
             return ended;
         }
     }
-    // The phone is being dropped, which ends this task too.
+    sender.close().await;
+    // The reading side sees the answer, or the phone is dropped; either ends this task too.
     std::future::pending().await
 }
