@@ -149,6 +149,14 @@ async fn the_end_of_the_link_fails_open_and_later_calls() {
 }
 
 #[tokio::test]
+async fn a_phone_that_is_closed_says_goodbye() {
+    let relay = FakeRelay::start().await;
+    let (phone, mut peer, _register) = connected(&relay).await;
+    let ((), code) = tokio::join!(phone.close(), peer.closed_with());
+    assert_eq!(code, Some(1000));
+}
+
+#[tokio::test]
 async fn presence_reaches_subscribers() {
     let relay = FakeRelay::start().await;
     let (phone, mut peer, _register) = connected(&relay).await;
