@@ -44,6 +44,8 @@ async fn the_end_of_each_registered_socket_is_told_once_with_its_reason() {
 
     let (reset, connection) = registered(&account).await;
     reset.reset();
+    // A next registration that came before the end is seen would replace it.
+    until_told(&relay, &connection).await;
     ended.push((connection, "connectionLost"));
 
     let (mut replaced, connection) = registered(&account).await;
@@ -71,11 +73,17 @@ async fn the_end_of_a_silent_socket_is_told_once() {
     are_told(&relay, &account, &[(connection, "silent")]).await;
 }
 
-async fn are_told(relay: &RelayProcess, account: &Account, ended: &[(String, &str)]) {
+async fn until_told(relay: &RelayProcess, connection: &str) {
     let deadline = Instant::now() + PATIENCE;
-    while ended.iter().any(|(connection, _)| ends(relay, connection).is_empty()) {
+    while ends(relay, connection).is_empty() {
         assert!(Instant::now() < deadline, "{}", relay.log());
         sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn are_told(relay: &RelayProcess, account: &Account, ended: &[(String, &str)]) {
+    for (connection, _) in ended {
+        until_told(relay, connection).await;
     }
     for (connection, reason) in ended {
         let lines = ends(relay, connection);
