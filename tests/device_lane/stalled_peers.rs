@@ -258,9 +258,9 @@ async fn a_phone_that_stops_in_the_middle_of_a_result_is_cut_off_there() {
     .await;
     // What it finds is the beginning of the one message and an end, never a frame that looks whole.
     let ended = loop {
-        match phone.read(PATIENCE).await {
-            Received::Frame { opcode: opcode::PING | opcode::PONG, .. } => {}
-            ended => break ended,
+        let received = phone.read(PATIENCE).await;
+        if !matches!(received, Received::Frame { opcode: opcode::PING | opcode::PONG, .. }) {
+            break received;
         }
     };
     assert!(matches!(ended, Received::EndInsideFrame | Received::Reset), "{}", shown(&ended));
@@ -287,6 +287,7 @@ const FROZEN_PER_HOUSEHOLD: usize = 5;
 /// Together they fit the bound of one desktop.
 const ASKED_BY_EACH: usize = 24;
 
+const WAVES: [&str; 4] = ["first", "second", "third", "fourth"];
 /// Large replies that take a lane from half of its limit over it.
 const TO_OVERFILL: usize = OUTBOUND_LIMIT / 2 / RESULT_BYTES + 1;
 
@@ -343,8 +344,9 @@ async fn heavy_many_frozen_peers_cost_what_waits_for_them_and_give_it_back() {
     }
     let frozen = households.len() * FROZEN_PER_HOUSEHOLD;
     let before = Before::of(&rig.relay).await;
-    let mut after_wave_kib = Vec::new();
-    for wave in ["first", "second"] {
+    let held_kib = frozen * (OUTBOUND_LIMIT / 2 + RESULT_BYTES) / KIB;
+    let start_kib = rig.relay.rss_kib();
+    for wave in WAVES {
         for household in &mut households {
             household.open_phones(wave).await;
         }
@@ -356,7 +358,6 @@ async fn heavy_many_frozen_peers_cost_what_waits_for_them_and_give_it_back() {
         let there = connections(&rig.relay, None).await;
         assert_eq!(there.iter().filter(|connection| is_frozen(connection)).count(), frozen);
         let grown_kib = usize::try_from(rig.relay.rss_kib().saturating_sub(idle_kib)).unwrap();
-        let held_kib = frozen * (OUTBOUND_LIMIT / 2 + RESULT_BYTES) / KIB;
         assert!(grown_kib < held_kib + 32 * KIB, "{frozen} frozen peers cost {grown_kib} KiB, {held_kib} wait for them");
 
         for household in &mut households {
@@ -366,9 +367,10 @@ async fn heavy_many_frozen_peers_cost_what_waits_for_them_and_give_it_back() {
         for household in &mut households {
             round_trip(&mut household.reader, &mut household.desktop, &format!("{wave}-after")).await;
         }
-        after_wave_kib.push(rig.relay.rss_kib());
     }
-    assert!(after_wave_kib[1] < after_wave_kib[0] + 16 * 1024, "memory is not given back: {after_wave_kib:?}");
+    // The allocator keeps some of what it was given back, between half of a wave and two; what leaks is there once for each wave.
+    let kept_kib = usize::try_from(rig.relay.rss_kib().saturating_sub(start_kib)).unwrap();
+    assert!(kept_kib < (WAVES.len() - 1) * held_kib, "{kept_kib} KiB are kept of waves that held {held_kib} each");
 }
 
 fn is_frozen(connection: &Value) -> bool {

@@ -111,8 +111,14 @@ async fn fragments_out_of_sequence_are_a_violation() {
     let (inside, inside_open) = (Frame::text("{}"), Frame { fin: false, ..Frame::text("{}") });
     let binary_inside = Frame::new(opcode::BINARY, "x");
     let after_end = [Frame::text("{}"), lone.clone()];
-    let sequences: [&[Frame]; 6] =
-        [&[lone.clone()], &[lone_open], &[start.clone(), inside], &[start.clone(), inside_open], &[start, binary_inside], &after_end];
+    let sequences: [&[Frame]; 6] = [
+        std::slice::from_ref(&lone),
+        &[lone_open],
+        &[start.clone(), inside],
+        &[start.clone(), inside_open],
+        &[start, binary_inside],
+        &after_end,
+    ];
     // The last one is preceded by a whole message, which is answered first.
     let encoded = sequences.map(|frames| frames.iter().flat_map(Frame::encode).collect());
     each_is_closed(&rig, &mut desktop, encoded, 1002, "protocolViolation").await;
@@ -189,9 +195,9 @@ async fn bytes_of_an_endless_message_do_not_put_off_the_registration() {
     phone.frame(&Frame { fin: false, ..Frame::text("{") }).await;
     let closed = loop {
         phone.try_write(&Frame { fin: false, ..Frame::new(opcode::CONTINUATION, " ") }.encode(), PATIENCE).await;
-        match phone.read(Duration::from_millis(50)).await {
-            Received::Nothing => {}
-            ended => break ended.close(),
+        let received = phone.read(Duration::from_millis(50)).await;
+        if received != Received::Nothing {
+            break received.close();
         }
     };
     assert_eq!(closed, Some((4001, "registrationTimeout".to_owned())));
