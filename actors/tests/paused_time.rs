@@ -186,9 +186,8 @@ async fn a_registration_that_comes_after_its_sockets_end_takes_no_effect() {
     let rig = Rig::start();
     let device = rig.device(Role::Desktop);
     let mut peer = rig.open(Role::Desktop);
-    let link = peer.link().clone();
-    peer.socket = None;
-    peer.register_over(&rig, link, &json!({"deviceId": device, "relayProtocolVersion": "1.7"})).await;
+    peer.link().set_ended();
+    peer.register(&rig, device, None).await;
     assert_eq!(rig.directory.len(), 0);
     assert_eq!(rig.stored(device), None);
 }

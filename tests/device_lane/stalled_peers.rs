@@ -256,7 +256,28 @@ async fn a_phone_that_stops_in_the_middle_of_a_result_is_cut_off_there() {
         is_gone(&rig, rig.account.phones[0]).await
     })
     .await;
-    // What it finds is the beginning of the one message and an end, never a frame that looks whole.
+    assert_cut_off(&mut phone).await;
+    let mut back = rig.phone(0).await;
+    round_trip(&mut back, &mut desktop, "back").await;
+}
+
+/// A close that gets nowhere, because its peer stands still in the middle of a message, is ended from outside as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replaced_phone_that_stops_in_the_middle_of_a_result_is_cut_off_too() {
+    let (bytes, flags) = large_result();
+    let rig = Rig::start(&flags, 1).await;
+    let mut desktop = rig.desktop().await;
+    let before = Before::of(&rig.relay).await;
+    let (mut phone, _) = half_taken_result(&rig, &mut desktop, bytes).await;
+    let mut next = rig.phone(0).await;
+    round_trip(&mut next, &mut desktop, "next").await;
+    drop(next);
+    before.given_back(&rig.relay).await;
+    assert_cut_off(&mut phone).await;
+}
+
+/// What the peer finds is the beginning of the one message and an end, never a frame that looks whole.
+async fn assert_cut_off(phone: &mut RawSocket) {
     let ended = loop {
         let received = phone.read(PATIENCE).await;
         if !matches!(received, Received::Frame { opcode: opcode::PING | opcode::PONG, .. }) {
@@ -264,8 +285,6 @@ async fn a_phone_that_stops_in_the_middle_of_a_result_is_cut_off_there() {
         }
     };
     assert!(matches!(ended, Received::EndInsideFrame | Received::Reset), "{}", shown(&ended));
-    let mut back = rig.phone(0).await;
-    round_trip(&mut back, &mut desktop, "back").await;
 }
 
 fn shown(received: &Received) -> String {
@@ -287,6 +306,7 @@ const FROZEN_PER_HOUSEHOLD: usize = 5;
 /// Together they fit the bound of one desktop.
 const ASKED_BY_EACH: usize = 24;
 
+const WAVES: [&str; 4] = ["first", "second", "third", "fourth"];
 /// Large replies that take a lane from half of its limit over it.
 const TO_OVERFILL: usize = OUTBOUND_LIMIT / 2 / RESULT_BYTES + 1;
 
@@ -343,8 +363,9 @@ async fn heavy_many_frozen_peers_cost_what_waits_for_them_and_give_it_back() {
     }
     let frozen = households.len() * FROZEN_PER_HOUSEHOLD;
     let before = Before::of(&rig.relay).await;
-    let mut after_wave_kib = Vec::new();
-    for wave in ["first", "second"] {
+    let held_kib = frozen * (OUTBOUND_LIMIT / 2 + RESULT_BYTES) / KIB;
+    let start_kib = rig.relay.rss_kib();
+    for wave in WAVES {
         for household in &mut households {
             household.open_phones(wave).await;
         }
@@ -356,7 +377,6 @@ async fn heavy_many_frozen_peers_cost_what_waits_for_them_and_give_it_back() {
         let there = connections(&rig.relay, None).await;
         assert_eq!(there.iter().filter(|connection| is_frozen(connection)).count(), frozen);
         let grown_kib = usize::try_from(rig.relay.rss_kib().saturating_sub(idle_kib)).unwrap();
-        let held_kib = frozen * (OUTBOUND_LIMIT / 2 + RESULT_BYTES) / KIB;
         assert!(grown_kib < held_kib + 32 * KIB, "{frozen} frozen peers cost {grown_kib} KiB, {held_kib} wait for them");
 
         for household in &mut households {
@@ -366,9 +386,10 @@ async fn heavy_many_frozen_peers_cost_what_waits_for_them_and_give_it_back() {
         for household in &mut households {
             round_trip(&mut household.reader, &mut household.desktop, &format!("{wave}-after")).await;
         }
-        after_wave_kib.push(rig.relay.rss_kib());
     }
-    assert!(after_wave_kib[1] < after_wave_kib[0] + 16 * 1024, "memory is not given back: {after_wave_kib:?}");
+    // The allocator keeps some of what it was given back, between half of a wave and two; what leaks is there once for each wave.
+    let kept_kib = usize::try_from(rig.relay.rss_kib().saturating_sub(start_kib)).unwrap();
+    assert!(kept_kib < (WAVES.len() - 1) * held_kib, "{kept_kib} KiB are kept of waves that held {held_kib} each");
 }
 
 fn is_frozen(connection: &Value) -> bool {

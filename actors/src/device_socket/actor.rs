@@ -6,7 +6,6 @@
 use super::{
     gate::GateLimits,
     link::{Link, Registration},
-    table::OpenSocket,
 };
 use crate::{
     clock,
@@ -37,7 +36,7 @@ pub struct SocketConfig {
 }
 
 pub(super) struct DeviceSocket {
-    socket: OpenSocket,
+    link: Arc<Link>,
     directory: Arc<Directory>,
     heartbeat_interval: Duration,
     header_target: Option<String>,
@@ -51,22 +50,18 @@ pub(super) struct DeviceSocket {
 
 impl DeviceSocket {
     pub(super) fn new(
-        socket: OpenSocket,
+        link: Arc<Link>,
         directory: Arc<Directory>,
         heartbeat_interval: Duration,
         header_target: Option<String>,
         violation: Rc<Cell<Option<CloseReason>>>,
     ) -> Self {
-        DeviceSocket { socket, directory, heartbeat_interval, header_target, violation, router: None, fragments: BytesMut::new() }
-    }
-
-    fn link(&self) -> &Arc<Link> {
-        self.socket.link()
+        DeviceSocket { link, directory, heartbeat_interval, header_target, violation, router: None, fragments: BytesMut::new() }
     }
 
     fn on_text(&mut self, text: ByteString, ctx: &mut WebsocketContext<Self>) {
         if let Err(error) = self.on_frame(text, ctx) {
-            tracing::debug!(socket = %self.link().id, code = error.code(), "frame not taken");
+            tracing::debug!(socket = %self.link.id, code = error.code(), "frame not taken");
             self.answer(error.to_text());
         }
     }
@@ -75,10 +70,10 @@ impl DeviceSocket {
         match Inbound::parse(text)? {
             Inbound::Ping => self.answer(Text::from_static("{\"type\":\"pong\",\"payload\":{}}")),
             Inbound::Register(register) => {
-                if !self.link().begin_registration() {
+                if !self.link.begin_registration() {
                     return Err(FrameError::AlreadyRegistered);
                 }
-                let registering = Registering { link: self.link().clone(), header_target: self.header_target.clone(), register };
+                let registering = Registering { link: self.link.clone(), header_target: self.header_target.clone(), register };
                 self.router = Some(self.directory.register(registering));
             }
             Inbound::Request(request) => {
@@ -87,22 +82,22 @@ impl DeviceSocket {
             }
             Inbound::Response(response) => {
                 self.registered_as(Role::Desktop)?;
-                self.route(Input::Response { socket: self.link().id, response }, ctx);
+                self.route(Input::Response { socket: self.link.id, response }, ctx);
             }
         }
         Ok(())
     }
 
     fn registered_as(&self, role: Role) -> Result<(), FrameError> {
-        if self.link().registration().is_none() {
+        if self.link.registration().is_none() {
             return Err(FrameError::NotRegistered);
         }
-        if self.link().role == role { Ok(()) } else { Err(FrameError::WrongRole) }
+        if self.link.role == role { Ok(()) } else { Err(FrameError::WrongRole) }
     }
 
     fn on_request(&mut self, request: Request, ctx: &mut WebsocketContext<Self>) {
         match request {
-            Request::Call(call) => self.route(Input::Call { socket: self.link().id, call }, ctx),
+            Request::Call(call) => self.route(Input::Call { socket: self.link.id, call }, ctx),
             Request::Refused { id_json, refusal } => {
                 self.answer(refusal.to_text(&String::from_utf8_lossy(&id_json)));
             }
@@ -122,16 +117,16 @@ impl DeviceSocket {
 
     fn answer(&self, text: Text) {
         // A closing connection takes nothing more, and needs nothing more.
-        let _ = self.link().lane.push(text);
+        let _ = self.link.lane.push(text);
     }
 
     fn close(&self, reason: CloseReason, ctx: &mut WebsocketContext<Self>) {
-        self.link().lane.close(reason, clock::now());
+        self.link.lane.close(reason, clock::now());
         ctx.stop();
     }
 
     fn on_peer_close(&self, close: Option<&PeerClose>, ctx: &mut WebsocketContext<Self>) {
-        self.link().lane.answer_close(close.map(|close| close.code.into()), clock::now());
+        self.link.lane.answer_close(close.map(|close| close.code.into()), clock::now());
         ctx.stop();
     }
 
@@ -155,7 +150,7 @@ impl Actor for DeviceSocket {
     type Context = WebsocketContext<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        ctx.run_interval(self.heartbeat_interval, |this, _| this.link().lane.ping());
+        ctx.run_interval(self.heartbeat_interval, |this, _| this.link.lane.ping());
     }
 }
 
@@ -164,7 +159,7 @@ impl StreamHandler<Result<Message, ProtocolError>> for DeviceSocket {
         match item {
             Ok(Message::Text(text)) => self.on_text(text, ctx),
             Ok(Message::Continuation(item)) => self.on_fragment(item, ctx),
-            Ok(Message::Ping(payload)) => self.link().lane.pong(&payload),
+            Ok(Message::Ping(payload)) => self.link.lane.pong(&payload),
             Ok(Message::Pong(_) | Message::Nop) => {}
             Ok(Message::Close(close)) => self.on_peer_close(close.as_ref(), ctx),
             Ok(Message::Binary(_)) => self.close(CloseReason::Binary, ctx),
@@ -186,12 +181,13 @@ impl StreamHandler<Result<Message, ProtocolError>> for DeviceSocket {
 
 impl Drop for DeviceSocket {
     fn drop(&mut self) {
+        self.link.set_ended();
         if let Some(router) = &self.router {
-            mailbox::deliver(router, Step(Input::SocketClosed { socket: self.link().id }));
+            mailbox::deliver(router, Step(Input::SocketClosed { socket: self.link.id }));
         }
-        let Link { id, user, lane, .. } = &**self.link();
+        let Link { id, user, lane, .. } = &*self.link;
         let reason = lane.end_reason();
-        match self.link().registration() {
+        match self.link.registration() {
             Some(Registration { connection, route, .. }) => {
                 tracing::info!(%user, socket = %id, %connection, %route, reason, "closed");
             }

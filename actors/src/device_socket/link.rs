@@ -86,12 +86,13 @@ impl Link {
         self.registration.get().is_none() && !self.registering.swap(true, Relaxed)
     }
 
-    /// Whether the socket has ended. A registration that reaches the router only then must not take effect.
+    /// Whether the socket's actor has ended. A registration that reaches the router only then must not take effect.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Relaxed)
     }
 
-    pub(super) fn set_ended(&self) {
+    /// Its actor has ended.
+    pub fn set_ended(&self) {
         self.ended.store(true, Relaxed);
     }
 

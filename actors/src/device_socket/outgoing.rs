@@ -4,14 +4,13 @@
 //! side, the actor is dropped first; what the lane still owes follows, then the close frame, then a moment in which input is read
 //! and discarded, because closing a TCP connection with unread input would take the close frame away from the peer.
 
-use super::{input::SharedInput, lane::Pulled, link::Link};
+use super::{input::SharedInput, lane::Pulled, table::OpenSocket};
 use crate::clock;
 use bytes::Bytes;
 use futures_core::Stream;
 use relay_protocol::limits::CLOSE_LINGER;
 use std::{
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll},
 };
 use tokio::time::Sleep;
@@ -21,24 +20,28 @@ type ActorStream = Pin<Box<dyn Stream<Item = Result<Bytes, actix_web::Error>>>>;
 pub(super) struct Outgoing {
     /// The websocket context, with the actor in it; none once the connection is closing or the actor has ended.
     actor: Option<ActorStream>,
-    link: Arc<Link>,
+    socket: OpenSocket,
     input: SharedInput,
     linger: Option<Pin<Box<Sleep>>>,
 }
 
 impl Outgoing {
-    pub(super) fn new(actor: impl Stream<Item = Result<Bytes, actix_web::Error>> + 'static, link: Arc<Link>, input: SharedInput) -> Self {
-        Outgoing { actor: Some(Box::pin(actor)), link, input, linger: None }
+    pub(super) fn new(
+        actor: impl Stream<Item = Result<Bytes, actix_web::Error>> + 'static,
+        socket: OpenSocket,
+        input: SharedInput,
+    ) -> Self {
+        Outgoing { actor: Some(Box::pin(actor)), socket, input, linger: None }
     }
 
     /// Runs the actor as far as it goes now.
     fn poll_actor(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, actix_web::Error>>> {
         let polled = match &mut self.actor {
-            Some(actor) if self.link.lane.closing_since().is_none() => actor.as_mut().poll_next(cx),
+            Some(actor) if self.socket.link().lane.closing_since().is_none() => actor.as_mut().poll_next(cx),
             Some(_) => Poll::Ready(None),
             None => return Poll::Pending,
         };
-        if matches!(polled, Poll::Ready(None)) || self.link.lane.closing_since().is_some() {
+        if matches!(polled, Poll::Ready(None)) || self.socket.link().lane.closing_since().is_some() {
             self.actor = None;
         }
         polled
@@ -60,7 +63,7 @@ impl Stream for Outgoing {
             // The actor writes through the lane; if it ever wrote by itself, that must not get lost.
             return Poll::Ready(Some(own));
         }
-        match this.link.lane.pull(clock::now(), cx) {
+        match this.socket.link().lane.pull(clock::now(), cx) {
             Pulled::Slice(slice) => Poll::Ready(Some(Ok(slice))),
             Pulled::Finished { lingers: true } => this.poll_linger(cx).map(|()| None),
             Pulled::Finished { lingers: false } => Poll::Ready(None),

@@ -48,7 +48,8 @@ impl SocketTable {
     }
 }
 
-/// A socket's place in the table.
+/// A socket's place in the table. Kept until the connection's last byte, not only while its actor lives: a close that gets nowhere is
+/// ended by the sweep, which finds it here.
 #[derive(Debug)]
 pub struct OpenSocket {
     table: Arc<SocketTable>,
@@ -64,7 +65,6 @@ impl OpenSocket {
 
 impl Drop for OpenSocket {
     fn drop(&mut self) {
-        self.link.set_ended();
         self.table.lock().remove(&self.link.id);
     }
 }

@@ -99,10 +99,10 @@ impl Sockets {
         let input = SharedInput::new(payload, self.config.gate);
         let violation = Rc::new(Cell::new(None));
         let gated = GatedInput::new(input.clone(), link.clone(), violation.clone());
-        let actor = DeviceSocket::new(socket, self.directory.clone(), self.config.heartbeat_interval, header_target, violation);
+        let actor = DeviceSocket::new(link, self.directory.clone(), self.config.heartbeat_interval, header_target, violation);
         // The gate has the real cap; the codec's own only must not be smaller.
         let codec = Codec::new().max_size(self.config.gate.message_bytes_max);
         let context = WebsocketContext::with_codec(actor, gated, codec);
-        Ok(response.streaming(Outgoing::new(context, link, input)))
+        Ok(response.streaming(Outgoing::new(context, socket, input)))
     }
 }

@@ -182,14 +182,10 @@ impl Peer {
     }
 
     pub async fn register_with(&mut self, rig: &Rig, payload: &Value) {
-        self.register_over(rig, self.link().clone(), payload).await;
-    }
-
-    pub async fn register_over(&mut self, rig: &Rig, link: Arc<Link>, payload: &Value) {
         let frame = json!({"type": "register", "payload": payload}).to_string();
         let Ok(Inbound::Register(register)) = Inbound::parse(frame.into()) else { panic!("no register frame") };
-        assert!(link.begin_registration());
-        let registering = Registering { link, header_target: None, register };
+        assert!(self.link().begin_registration());
+        let registering = Registering { link: self.link().clone(), header_target: None, register };
         self.router = Some(rig.directory.register(registering));
         settle().await;
     }
@@ -225,6 +221,7 @@ impl Peer {
     /// The socket ends, as its actor's drop tells it.
     pub async fn close(&mut self) {
         let socket = self.link().id;
+        self.link().set_ended();
         if let Some(router) = &self.router {
             mailbox::deliver(router, Step(Input::SocketClosed { socket }));
         }

@@ -196,7 +196,7 @@ async fn bytes_of_an_endless_message_do_not_put_off_the_registration() {
     let closed = loop {
         phone.try_write(&Frame { fin: false, ..Frame::new(opcode::CONTINUATION, " ") }.encode(), PATIENCE).await;
         let received = phone.read(Duration::from_millis(50)).await;
-        if !matches!(received, Received::Nothing) {
+        if received != Received::Nothing {
             break received.close();
         }
     };
