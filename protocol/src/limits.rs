@@ -19,6 +19,13 @@ pub const MESSAGE_DURATION_MAX: Duration = Duration::from_secs(600);
 /// After a framing violation the input is read and discarded for this long, so that the close frame is not lost.
 pub const CLOSE_LINGER: Duration = Duration::from_secs(1);
 
+/// Data messages and pings that one connection may send at once. Device-lane section 4.
+pub const RATE_BURST: u32 = 300;
+/// Data messages and pings that one connection may send a second, in the long run. Device-lane section 4.
+pub const RATE_PER_SECOND: u32 = 150;
+/// How much of a message over the rate limit is looked at. Device-lane section 4.
+pub const GLANCE_BYTES_MAX: usize = 4 * 1024;
+
 /// Longest RPC id, in bytes of decoded UTF-8. Device-lane section 4.
 pub const RPC_ID_BYTES_MAX: usize = 128;
 /// Longest path of pending RPC: one desktop. Seed.
