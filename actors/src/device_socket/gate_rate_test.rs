@@ -106,8 +106,9 @@ fn fragments_are_one_message_and_a_ping_between_them_is_another() {
 fn a_dropped_request_is_answered_with_its_id_however_it_was_cut() {
     let message = request("\"\\u0041é\"", "1");
     let bytes = message.as_bytes();
-    let pieces = [frame(TEXT_START, &bytes[..33]), frame(PONG, b"x"), frame(CONTINUATION, &bytes[33..90]), frame(LAST, &bytes[90..])];
-    let outcome = phone(1, &[text("{}"), pieces.concat(), text(&message)].concat(), true);
+    let between = [frame(PONG, b"x"), frame(PING, b"swallowed")].concat();
+    let pieces = [frame(TEXT_START, &bytes[..33]), between, frame(CONTINUATION, &bytes[33..90]), frame(LAST, &bytes[90..])];
+    let outcome = phone(1, &[text("{}"), pieces.concat(), text(&request("\"b\"", "1"))].concat(), true);
     assert_eq!(outcome.refused, ["\"\\u0041é\""], "and the second time there is no token for an answer");
     assert_eq!(outcome.passed, [text("{}"), frame(PONG, b"x")].concat());
 }
