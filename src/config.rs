@@ -83,6 +83,13 @@ pub struct ServeConfig {
     #[arg(long, env = "RELAY_MAX_MESSAGE", value_name = "SIZE", default_value_t = ByteSize(limits::MESSAGE_BYTES_MAX))]
     pub max_message: ByteSize,
 
+    /// Messages and pings that one connection may send at once
+    #[arg(long, env = "RELAY_RATE_BURST", value_name = "COUNT", default_value_t = limits::RATE_BURST)]
+    pub rate_burst: u32,
+    /// Messages and pings that one connection may send a second, in the long run
+    #[arg(long, env = "RELAY_RATE_PER_SECOND", value_name = "COUNT", default_value_t = limits::RATE_PER_SECOND)]
+    pub rate_per_second: u32,
+
     /// What to log: a level, or levels by target such as info,relay_actors=debug
     #[arg(long, env = "RELAY_LOG", value_name = "FILTER", default_value = LOG_DEFAULT)]
     pub log: String,
@@ -127,6 +134,7 @@ impl ServeConfig {
         self.validate_secrets()?;
         self.validate_durations()?;
         self.validate_sizes()?;
+        self.validate_rate()?;
         crate::telemetry::parse_filter(&self.log).map_err(|problem| ConfigError { flag: "--log", problem })
     }
 
@@ -187,6 +195,15 @@ impl ServeConfig {
         if self.outbound_limit.0 < needed {
             let needed = ByteSize(needed);
             return refuse("--outbound-limit", format!("must be at least {needed}: one --max-message and the 4KiB that the relay adds"));
+        }
+        Ok(())
+    }
+
+    fn validate_rate(&self) -> Result<(), ConfigError> {
+        for (flag, count) in [("--rate-burst", self.rate_burst), ("--rate-per-second", self.rate_per_second)] {
+            if count == 0 {
+                return refuse(flag, "must be at least 1: nothing could be sent");
+            }
         }
         Ok(())
     }
@@ -331,6 +348,7 @@ mod tests {
         assert_eq!(seconds(config.register_timeout), 10);
         assert_eq!((seconds(config.pending_default), seconds(config.pending_load), seconds(config.pending_outbox)), (90, 120, 31 * 60));
         assert_eq!(seconds(config.policy_cache), 60);
+        assert_eq!((config.rate_burst, config.rate_per_second), (300, 150));
         assert_eq!((config.outbound_limit.to_string(), config.max_message.to_string()), ("64MiB".into(), "32MiB".into()));
     }
 
@@ -349,12 +367,23 @@ mod tests {
             (vec!["--max-message", "65535"], "--max-message"),
             (vec!["--outbound-limit", "32MiB"], "--outbound-limit"),
             (vec!["--outbound-limit", "33558527"], "--outbound-limit"),
+            (vec!["--rate-burst", "0"], "--rate-burst"),
+            (vec!["--rate-per-second", "0"], "--rate-per-second"),
             (vec!["--admin-listen", "127.0.0.1:8787"], "--admin-listen"),
             (vec!["--log", "relay=loud"], "--log"),
         ] {
             let error = parsed(&flags).validate().unwrap_err();
             assert_eq!(error.flag, flag, "{flags:?}: {error}");
             assert!(!error.to_string().contains(&short));
+        }
+    }
+
+    #[test]
+    fn a_rate_is_a_whole_number() {
+        for flag in ["--rate-burst", "--rate-per-second"] {
+            for text in ["", "-1", "1.5", "many", "4294967296"] {
+                assert!(Command::try_parse_from(["relay", &format!("{flag}={text}")]).is_err(), "{flag}={text}");
+            }
         }
     }
 
@@ -366,6 +395,8 @@ mod tests {
             vec!["--jwt-secret", &"x".repeat(32)],
             vec!["--max-message", "64KiB"],
             vec!["--outbound-limit", "33558528"],
+            vec!["--rate-burst", "1", "--rate-per-second", "1"],
+            vec!["--rate-burst", "4294967295", "--rate-per-second", "4294967295"],
             vec!["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"],
             vec!["--log", "warn,relay_actors=trace"],
         ] {

@@ -7,7 +7,7 @@ use crate::{
 use actix::Actor;
 use relay_actors::{
     counters::Counters,
-    device_socket::{GateLimits, SocketConfig, SocketTable, Sockets},
+    device_socket::{GateLimits, Rate, SocketConfig, SocketTable, Sockets},
     persistence::{Persistence, PersistenceConfig},
     relay::Relay,
     store::{
@@ -87,7 +87,11 @@ pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
     let start_persistence = move || Persistence::new(store.clone(), instance, persistence).start();
     let (_, directory) = Supervisor::launch(supervisor, routers, sockets.clone(), counters, start_persistence);
     let config = SocketConfig {
-        gate: GateLimits { message_bytes_max: config.max_message.0, ..GateLimits::default() },
+        gate: GateLimits {
+            message_bytes_max: config.max_message.0,
+            rate: Rate { burst: config.rate_burst, per_second: config.rate_per_second },
+            ..GateLimits::default()
+        },
         heartbeat_interval: config.heartbeat_interval.0,
         outbound_bytes_max: config.outbound_limit.0,
     };

@@ -338,6 +338,8 @@ fn the_limits_table_is_the_code() {
         size: MESSAGE_BYTES_MAX, ENVELOPE_BYTES_MAX, UNREGISTERED_MESSAGE_BYTES_MAX;
         small: FRAGMENTS_MAX;
         period: MESSAGE_GROWTH_INTERVAL_MAX, MESSAGE_DURATION_MAX, CLOSE_LINGER;
+        small: RATE_BURST, RATE_PER_SECOND;
+        size: GLANCE_BYTES_MAX;
         count: RPC_ID_BYTES_MAX, PENDING_PER_DESKTOP_MAX, PENDING_PER_CLIENT_MAX, PENDING_PER_USER_MAX;
         period: PENDING_DEFAULT, PENDING_LOAD, PENDING_OUTBOX, RECONNECT_GRACE, RESUME_TTL;
         period: REGISTER_TIMEOUT, HEARTBEAT_INTERVAL, SILENCE_TIMEOUT;
@@ -353,7 +355,8 @@ fn the_limits_table_is_the_code() {
     assert_eq!(told, values);
     for row in rows {
         let (name, flag) = (bare(row[1]), bare(row[3]));
-        let default = config.split(&format!("(limits::{name}))]")).nth(1).map(|rest| rest.trim_start().split(':').next().unwrap());
+        let default = [format!("(limits::{name}))]"), format!("= limits::{name})]")].iter().find_map(|form| config.split(form).nth(1));
+        let default = default.map(|rest| rest.trim_start().split(':').next().unwrap());
         let field = (!flag.is_empty()).then(|| format!("pub {}", flag.trim_start_matches('-').replace('-', "_")));
         assert_eq!(default, field.as_deref(), "the flag of {name}");
     }

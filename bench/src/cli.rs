@@ -175,9 +175,12 @@ mod tests {
         let arguments = |extra: &[&str]| {
             let words = ["bench", "compare", "--relay-binary", "relay"].iter().chain(extra);
             let Command::Compare { options, .. } = Arguments::parse_from(words).command else { panic!("another command") };
-            options.server_args
+            options.server_arguments()
         };
-        assert!(arguments(&[]).is_empty());
-        assert_eq!(arguments(&["--server-arg", "--log=warn"]), ["--log=warn"]);
+        let (burst, per_second) = ("--rate-burst=1000000", "--rate-per-second=1000000");
+        assert_eq!(arguments(&[]), [burst, per_second]);
+        assert_eq!(arguments(&["--server-arg", "--log=warn"]), [burst, per_second, "--log=warn"]);
+        assert_eq!(arguments(&["--server-arg=--rate-burst=5"]), [per_second, "--rate-burst=5"]);
+        assert_eq!(arguments(&["--server-arg=--rate-per-second", "--server-arg=7"]), [burst, "--rate-per-second", "7"]);
     }
 }

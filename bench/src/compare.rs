@@ -17,6 +17,8 @@ use std::{ffi::OsString, fmt, path::PathBuf};
 const MEASURES: [&str; 7] = ["server_cpu_ms_per_1k", "round_trips_per_s", "p50_us", "p90_us", "p99_us", "p999_us", "peak_rss_mib"];
 /// A secret for one run on loopback; the relay wants at least 32 bytes.
 const JWT_SECRET: &str = "relay-bench-secret-for-a-run-on-loopback";
+/// The rate limit stays on, and out of the way: no phone is as fast as a generator.
+const RATE_RAISED: [(&str, &str); 2] = [("--rate-burst", "=1000000"), ("--rate-per-second", "=1000000")];
 
 /// Whom to compare, and how often.
 #[derive(clap::Args, Clone, Debug)]
@@ -28,12 +30,21 @@ pub struct Options {
     /// Measurements of each
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
-    /// A further argument of `relay serve`, such as `--log=warn`; may be repeated
+    /// A further argument of `relay serve`, such as `--log=warn`; may be repeated. Its rate limit is raised unless one of these sets it
     #[arg(long = "server-arg", value_name = "ARG", allow_hyphen_values = true)]
     pub server_args: Vec<OsString>,
     /// What to measure
     #[command(flatten)]
     pub rpc: rpc::Options,
+}
+
+impl Options {
+    /// What the relay is told: the raised rate limit where nothing else is asked for, then what is asked for.
+    pub fn server_arguments(&self) -> Vec<OsString> {
+        let sets = |flag: &str| self.server_args.iter().any(|argument| argument.to_string_lossy().split('=').next() == Some(flag));
+        let raised = RATE_RAISED.into_iter().filter(|(flag, _)| !sets(flag)).map(|(flag, value)| format!("{flag}{value}").into());
+        raised.chain(self.server_args.iter().cloned()).collect()
+    }
 }
 
 /// How to start this program as the floor.
@@ -104,7 +115,7 @@ async fn start_relay(options: &Options) -> Result<Server, Error> {
         let mut arguments: Vec<OsString> = ["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"].map(OsString::from).into();
         arguments.extend(["--ready-file".into(), ready_file.into(), "--data-dir".into(), data.into()]);
         arguments.extend(["--jwt-secret".into(), JWT_SECRET.into()]);
-        arguments.extend(options.server_args.iter().cloned());
+        arguments.extend(options.server_arguments());
         arguments
     })
     .await

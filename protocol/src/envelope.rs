@@ -179,7 +179,7 @@ impl<'de> DeserializeSeed<'de> for Kind {
 }
 
 /// Decodes an object key or the `type`; borrowed unless it holds an escape.
-struct Key<'de>(PhantomData<&'de str>);
+pub(crate) struct Key<'de>(pub(crate) PhantomData<&'de str>);
 
 impl<'de> DeserializeSeed<'de> for Key<'de> {
     type Value = Cow<'de, str>;

@@ -203,6 +203,8 @@ pub enum BoundScope {
 /// Why a request was not forwarded, or will get no answer from the desktop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RpcRefusal {
+    /// The connection has sent more than its rate allows. Not routed, and hardly read.
+    RateLimited,
     /// A field is missing, of the wrong type, or breaks the trace context rules. The text names it.
     InvalidRequest(&'static str),
     /// Not in the contract.
@@ -236,7 +238,8 @@ pub enum RpcRefusal {
 
 impl RpcRefusal {
     /// Every variant, in the order in which a request meets them; texts and counts stand for any.
-    pub const ALL: [RpcRefusal; 11] = [
+    pub const ALL: [RpcRefusal; 12] = [
+        RpcRefusal::RateLimited,
         RpcRefusal::InvalidRequest(""),
         RpcRefusal::MethodNotFound,
         RpcRefusal::IdempotencyKeyRequired,
@@ -253,6 +256,7 @@ impl RpcRefusal {
     /// The JSON-RPC error number.
     pub fn code(&self) -> i32 {
         match self {
+            RpcRefusal::RateLimited => -32028,
             RpcRefusal::InvalidRequest(_) => -32600,
             RpcRefusal::MethodNotFound => -32601,
             RpcRefusal::IdempotencyKeyRequired => -32026,
@@ -270,7 +274,8 @@ impl RpcRefusal {
     /// Whether the same request may be sent again by the transport.
     pub fn retryable(&self) -> bool {
         match self {
-            RpcRefusal::DesktopReconnecting
+            RpcRefusal::RateLimited
+            | RpcRefusal::DesktopReconnecting
             | RpcRefusal::DesktopOffline
             | RpcRefusal::Expired
             | RpcRefusal::TooManyPending { .. }
@@ -287,6 +292,7 @@ impl RpcRefusal {
     /// For people who write clients.
     pub fn message(&self) -> &'static str {
         match self {
+            RpcRefusal::RateLimited => "Too many messages; send the request again later",
             RpcRefusal::InvalidRequest(fault) => fault,
             RpcRefusal::MethodNotFound => "The contract has no such method",
             RpcRefusal::IdempotencyKeyRequired => "This method changes state and needs an idempotencyKey; please update the app",

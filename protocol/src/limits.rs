@@ -20,6 +20,13 @@ pub const MESSAGE_DURATION_MAX: Duration = Duration::from_secs(600);
 /// with unread input would take the close frame away from the peer. Device-lane section 3.
 pub const CLOSE_LINGER: Duration = Duration::from_secs(1);
 
+/// Data messages and pings that one connection may send at once. Device-lane section 4.
+pub const RATE_BURST: u32 = 300;
+/// Data messages and pings that one connection may send a second, in the long run. Device-lane section 4.
+pub const RATE_PER_SECOND: u32 = 150;
+/// How much of a message over the rate limit is looked at. Device-lane section 4.
+pub const GLANCE_BYTES_MAX: usize = 4 * 1024;
+
 /// Longest RPC id, in bytes of decoded UTF-8. Device-lane section 4.
 pub const RPC_ID_BYTES_MAX: usize = 128;
 /// Longest path of pending RPC: one desktop. Seed.

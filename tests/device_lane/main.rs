@@ -5,6 +5,7 @@ mod support;
 
 mod closes;
 mod presence;
+mod rate;
 mod registration;
 mod rpc;
 mod stalled_peers;

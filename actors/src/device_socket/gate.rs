@@ -6,23 +6,20 @@
 //! too, since the codec cannot tell a bad code from a bad text; what is left for the codec is unmasking. Bytes are passed on as they
 //! came, except that a header is held back until it is whole and has been judged, and so is the last byte of a
 //! close frame.
+//!
+//! The rate limit is here too (device-lane section 4), because here a message is known by its first byte, before anything of it is
+//! copied, checked or parsed: each message and each ping takes a token when its first frame begins. Without one, a desktop's frame is
+//! left where it is, and nothing behind it is read until there is a token; the actor, its pongs and its timers go on. A phone's
+//! message is swallowed frame by frame, under the same framing rules but for the UTF-8 of its text, and its first 4 KiB are kept for a
+//! glance at whether it is answered. Behind the codec the same message would have been buffered whole.
 
 use super::{
-    input::{Judged, SharedInput},
-    link::{Link, MessageProgress},
+    bucket::{Bucket, Rate},
+    link::MessageProgress,
 };
-use crate::clock;
-use actix_web::error::PayloadError;
-use bytes::{Bytes, BytesMut};
-use futures_core::Stream;
-use relay_protocol::{close::CloseReason, limits};
-use std::{
-    cell::Cell,
-    pin::Pin,
-    rc::Rc,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use bytes::Bytes;
+use relay_protocol::{close::CloseReason, device::Role, glance::refusable_id, limits};
+use std::time::Instant;
 
 /// Longest header of a client frame: two bytes, eight of length, four of mask.
 const HEADER_BYTES_MAX: usize = 14;
@@ -38,6 +35,8 @@ pub struct GateLimits {
     pub unregistered_message_bytes_max: usize,
     /// Most fragments of one message.
     pub fragments_max: u32,
+    /// Messages and pings.
+    pub rate: Rate,
 }
 
 impl Default for GateLimits {
@@ -46,6 +45,7 @@ impl Default for GateLimits {
             message_bytes_max: limits::MESSAGE_BYTES_MAX,
             unregistered_message_bytes_max: limits::UNREGISTERED_MESSAGE_BYTES_MAX,
             fragments_max: limits::FRAGMENTS_MAX,
+            rate: Rate::default(),
         }
     }
 }
@@ -55,7 +55,9 @@ impl Default for GateLimits {
 pub struct Gate {
     limits: GateLimits,
     header: Header,
-    /// Payload bytes of the current frame that have not come yet.
+    /// Payload bytes of the current frame.
+    payload_length: u64,
+    /// Those that have not come yet.
     payload_left: u64,
     /// Whether the current frame is a control frame, which does not count as growth of a message.
     in_control: bool,
@@ -66,6 +68,34 @@ pub struct Gate {
     closing: bool,
     /// The chunk under judgement held bytes of a message.
     grew: bool,
+    /// What happens to a message without a token.
+    over_limit: OverLimit,
+    tokens: Bucket,
+    /// What answers to dropped requests are paid from.
+    answers: Bucket,
+    /// The current frame is swallowed.
+    dropping: bool,
+    /// The start of the message that is being dropped; none when it will not be answered.
+    glance: Option<Glance>,
+}
+
+/// What happens to a message or ping for which there is no token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OverLimit {
+    /// It waits.
+    Paced,
+    /// It is swallowed.
+    Dropped,
+    /// Nothing: there is no limit any more.
+    Passed,
+}
+
+/// What has come of a dropped message's text, as far as it is looked at.
+#[derive(Debug, Default)]
+struct Glance {
+    text: Vec<u8>,
+    /// There was more.
+    cut: bool,
 }
 
 /// A header that may arrive in pieces.
@@ -82,32 +112,54 @@ struct Message {
     fragments: u32,
     /// The last fragment's header has come: the message is whole with that frame's payload.
     last: bool,
+    /// There was no token for it.
+    dropped: bool,
 }
 
-/// What became of a chunk.
-#[derive(Debug, PartialEq, Eq)]
+/// What became of a chunk, up to the first of: its end, a violation, a frame that has to wait, the end of a frame that was swallowed.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Passed {
     /// Bytes of earlier chunks to pass on first: a header that was held back.
     pub held: Bytes,
     /// How many bytes of this chunk may pass.
     pub bytes: usize,
+    /// How many bytes of this chunk have been judged: the rest must be judged next.
+    pub judged: usize,
     /// Why nothing after them may.
     pub violation: Option<CloseReason>,
+    /// The next frame must not be judged before this time.
+    pub paced_until: Option<Instant>,
+    /// The id, as JSON text, of a request that was dropped and is to be answered.
+    pub refused: Option<Box<str>>,
 }
 
 impl Gate {
     /// A gate at the start of a connection.
-    pub fn new(limits: GateLimits) -> Self {
+    pub fn new(limits: GateLimits, role: Role, now: Instant) -> Self {
         Gate {
             limits,
             header: Header::default(),
+            payload_length: 0,
             payload_left: 0,
             in_control: false,
             message: None,
             close: Vec::new(),
             closing: false,
             grew: false,
+            over_limit: match role {
+                Role::Desktop => OverLimit::Paced,
+                Role::Mobile => OverLimit::Dropped,
+            },
+            tokens: Bucket::new(limits.rate, now),
+            answers: Bucket::new(limits.rate, now),
+            dropping: false,
+            glance: None,
         }
+    }
+
+    /// Nothing is paced or dropped any more: what comes is discarded anyway.
+    pub fn lift_rate_limit(&mut self) {
+        self.over_limit = OverLimit::Passed;
     }
 
     /// Whether the peer's close frame has come; nothing after it counts.
@@ -120,8 +172,8 @@ impl Gate {
         MessageProgress { unfinished: self.message.is_some() || (self.header.length > 0 && !self.closing), grew: self.grew }
     }
 
-    /// Judges a chunk. After a violation the gate must not be asked again.
-    pub fn judge(&mut self, chunk: &[u8], registered: bool) -> Passed {
+    /// Judges a chunk, or its start. After a violation the gate must not be asked again.
+    pub fn judge(&mut self, chunk: &[u8], registered: bool, now: Instant) -> Passed {
         let mut held = Bytes::copy_from_slice(&self.header.bytes[..self.header.length]);
         self.grew = false;
         let mut passed = 0;
@@ -131,6 +183,8 @@ impl Gate {
                 let taken = usize::try_from(self.payload_left).unwrap_or(usize::MAX).min(chunk.len() - at);
                 if self.in_close() {
                     self.close.extend_from_slice(&chunk[at..at + taken]);
+                } else if self.dropping {
+                    self.glance_at(&chunk[at..at + taken]);
                 }
                 at += taken;
                 self.grew |= !self.in_control;
@@ -138,10 +192,20 @@ impl Gate {
                 if let Err(violation) = self.end_frame_if_whole() {
                     // Without its last byte the codec cannot find the frame either.
                     passed = at - 1;
-                    return Passed { held: held_if_passed(&mut held, passed), bytes: passed, violation: Some(violation) };
+                    return Passed::up_to(&mut held, passed, at).violating(violation);
                 }
-                passed = at;
+                if !self.dropping {
+                    passed = at;
+                } else if self.payload_left == 0 {
+                    let refused = self.refusal(registered, now);
+                    return Passed { refused, ..Passed::up_to(&mut held, passed, at) };
+                }
                 continue;
+            }
+            if self.header.length == 0
+                && let Some(until) = self.begin_frame(chunk[at], now)
+            {
+                return Passed { paced_until: Some(until), ..Passed::up_to(&mut held, passed, at) };
             }
             self.header.bytes[self.header.length] = chunk[at];
             self.header.length += 1;
@@ -150,16 +214,61 @@ impl Gate {
                 Ok(false) => {}
                 Ok(true) => {
                     self.header.length = 0;
-                    passed = at;
+                    if !self.dropping {
+                        passed = at;
+                    }
                     // A close frame without a payload says nothing wrong.
                     if let Err(violation) = self.end_frame_if_whole() {
-                        return Passed { held: held_if_passed(&mut held, passed), bytes: passed, violation: Some(violation) };
+                        return Passed::up_to(&mut held, passed, at).violating(violation);
+                    }
+                    if self.dropping && self.payload_left == 0 {
+                        let refused = self.refusal(registered, now);
+                        return Passed { refused, ..Passed::up_to(&mut held, passed, at) };
                     }
                 }
-                Err(violation) => return Passed { held: held_if_passed(&mut held, passed), bytes: passed, violation: Some(violation) },
+                Err(violation) => return Passed::up_to(&mut held, passed, at).violating(violation),
             }
         }
-        Passed { held: held_if_passed(&mut held, passed), bytes: passed, violation: None }
+        Passed::up_to(&mut held, passed, chunk.len())
+    }
+
+    /// Takes a token for what this first byte of a header begins, if it takes one. The time until which it has to wait, if it has to.
+    fn begin_frame(&mut self, first: u8, now: Instant) -> Option<Instant> {
+        let opcode = first & 0x0f;
+        self.dropping = opcode == 0x0 && self.message.is_some_and(|message| message.dropped);
+        if !matches!(opcode, 0x1 | 0x9) || self.over_limit == OverLimit::Passed {
+            return None;
+        }
+        let Err(until) = self.tokens.take(now) else { return None };
+        if self.over_limit == OverLimit::Paced {
+            return Some(until);
+        }
+        self.dropping = true;
+        if opcode == 0x1 {
+            self.glance = self.answers.has_token(now).then(Glance::default);
+        }
+        None
+    }
+
+    /// Keeps the start of a dropped message, unmasked.
+    fn glance_at(&mut self, payload: &[u8]) {
+        let (at, mask) = (self.payload_length - self.payload_left, self.mask());
+        let Some(glance) = self.glance.as_mut().filter(|_| !self.in_control) else { return };
+        let taken = payload.len().min(limits::GLANCE_BYTES_MAX - glance.text.len());
+        // A remainder of four fits any integer.
+        let keys = mask.into_iter().cycle().skip((at % 4) as usize);
+        glance.text.extend(payload[..taken].iter().zip(keys).map(|(byte, key)| byte ^ key));
+        glance.cut |= taken < payload.len();
+    }
+
+    /// At the end of a dropped frame: the id to answer, if it was the last of its message and the message is one that is answered.
+    fn refusal(&mut self, registered: bool, now: Instant) -> Option<Box<str>> {
+        if self.in_control || self.message.is_some() {
+            return None;
+        }
+        let glance = self.glance.take()?;
+        let id = refusable_id(&glance.text, glance.cut).filter(|_| registered)?;
+        self.answers.take(now).ok().map(|()| id.into())
     }
 
     /// Whether the header is whole; its frame has then been let in.
@@ -189,7 +298,7 @@ impl Gate {
         if extended.len() < length_bytes + 4 {
             return Ok(false);
         }
-        self.payload_left = length;
+        (self.payload_length, self.payload_left) = (length, length);
         Ok(true)
     }
 
@@ -204,7 +313,7 @@ impl Gate {
         }
         let mut message = match (opcode, self.message) {
             (0x0, Some(message)) => message,
-            (0x1, None) => Message::default(),
+            (0x1, None) => Message { dropped: self.dropping, ..Message::default() },
             (0x2, None) => return Err(CloseReason::Binary),
             _out_of_sequence => return Err(CloseReason::ProtocolViolation),
         };
@@ -242,13 +351,7 @@ impl Gate {
 
     /// Judges what a close frame says: a code that a peer may send (RFC 6455, section 7.4), and a reason in UTF-8 (section 8.1).
     fn judge_close(&mut self) -> Result<(), CloseReason> {
-        // A control frame is short, so its mask follows the two bytes of the shortest header, or the longer form that was not needed.
-        let length_bytes = match self.header.bytes[1] & 0x7f {
-            126 => 2,
-            127 => 8,
-            _short => 0,
-        };
-        let mask = &self.header.bytes[2 + length_bytes..][..4];
+        let mask = self.mask();
         self.close.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, key)| *byte ^= key);
         let Some((code, reason)) = self.close.split_first_chunk::<2>() else { return Ok(()) };
         match u16::from_be_bytes(*code) {
@@ -257,59 +360,26 @@ impl Gate {
         }
         if std::str::from_utf8(reason).is_ok() { Ok(()) } else { Err(CloseReason::NotUtf8) }
     }
-}
 
-fn held_if_passed(held: &mut Bytes, passed: usize) -> Bytes {
-    if passed > 0 { std::mem::take(held) } else { Bytes::new() }
-}
-
-/// The gate on a connection's input, as the codec reads it. It ends at the first violation, which it leaves in `violation`.
-pub(super) struct GatedInput {
-    input: SharedInput,
-    link: Arc<Link>,
-    violation: Rc<Cell<Option<CloseReason>>>,
-    ended: bool,
-}
-
-impl GatedInput {
-    pub(super) fn new(input: SharedInput, link: Arc<Link>, violation: Rc<Cell<Option<CloseReason>>>) -> Self {
-        GatedInput { input, link, violation, ended: false }
+    /// The mask of the current frame, whose header is whole: the last four bytes of it.
+    fn mask(&self) -> [u8; 4] {
+        let length_bytes = match self.header.bytes[1] & 0x7f {
+            126 => 2,
+            127 => 8,
+            _short => 0,
+        };
+        std::array::from_fn(|index| self.header.bytes[2 + length_bytes + index])
     }
 }
 
-impl Stream for GatedInput {
-    type Item = Result<Bytes, PayloadError>;
+impl Passed {
+    /// What was held goes with the first bytes that pass.
+    fn up_to(held: &mut Bytes, bytes: usize, judged: usize) -> Self {
+        let held = if bytes > 0 { std::mem::take(held) } else { Bytes::new() };
+        Passed { held, bytes, judged, ..Passed::default() }
+    }
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
-            if self.ended {
-                return Poll::Ready(None);
-            }
-            let registered = self.link.registration().is_some();
-            let Judged { mut chunk, passed, progress } = match self.input.poll_judged(registered, cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(None) => {
-                    self.ended = true;
-                    continue;
-                }
-                Poll::Ready(Some(judged)) => judged,
-            };
-            self.link.activity.on_input(clock::now(), progress);
-            if let Some(violation) = passed.violation {
-                self.violation.set(Some(violation));
-                self.ended = true;
-            }
-            if passed.bytes == 0 {
-                continue;
-            }
-            chunk.truncate(passed.bytes);
-            if passed.held.is_empty() {
-                return Poll::Ready(Some(Ok(chunk)));
-            }
-            let mut whole = BytesMut::with_capacity(passed.held.len() + chunk.len());
-            whole.extend_from_slice(&passed.held);
-            whole.extend_from_slice(&chunk);
-            return Poll::Ready(Some(Ok(whole.freeze())));
-        }
+    fn violating(self, violation: CloseReason) -> Self {
+        Passed { violation: Some(violation), ..self }
     }
 }

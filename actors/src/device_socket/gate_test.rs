@@ -1,9 +1,13 @@
 //! The gate's rules, frame by frame and at every split of the input.
 
-use super::gate::{Gate, GateLimits, Passed};
+use super::{
+    bucket::Rate,
+    gate::{Gate, GateLimits, Passed},
+};
+use crate::clock;
 use bytes::Bytes;
 use proptest::prelude::*;
-use relay_protocol::close::CloseReason;
+use relay_protocol::{close::CloseReason, device::Role};
 
 const TEXT: u8 = 0x1;
 const CONTINUATION: u8 = 0x0;
@@ -12,7 +16,9 @@ const CLOSE: u8 = 0x8;
 const PING: u8 = 0x9;
 const FIN: u8 = 0x80;
 
-const LIMITS: GateLimits = GateLimits { message_bytes_max: 100_000, unregistered_message_bytes_max: 1_000, fragments_max: 5 };
+const UNLIMITED: Rate = Rate { burst: u32::MAX, per_second: u32::MAX };
+const LIMITS: GateLimits =
+    GateLimits { message_bytes_max: 100_000, unregistered_message_bytes_max: 1_000, fragments_max: 5, rate: UNLIMITED };
 
 /// A masked client frame that claims `length` payload bytes, followed by `payload`.
 fn frame_claiming(first: u8, length: u64, payload: &[u8]) -> Vec<u8> {
@@ -45,10 +51,10 @@ fn close_frame(code: u16, reason: &[u8]) -> Vec<u8> {
 
 /// Feeds the input in chunks of one size; what was passed on, and why it ended.
 fn feed(input: &[u8], chunk_bytes: usize, registered: bool) -> (Vec<u8>, Option<CloseReason>) {
-    let mut gate = Gate::new(LIMITS);
+    let mut gate = Gate::new(LIMITS, Role::Mobile, clock::now());
     let mut passed_on = Vec::new();
     for chunk in input.chunks(chunk_bytes) {
-        let Passed { held, bytes, violation } = gate.judge(chunk, registered);
+        let Passed { held, bytes, violation, .. } = gate.judge(chunk, registered, clock::now());
         passed_on.extend_from_slice(&held);
         passed_on.extend_from_slice(&chunk[..bytes]);
         if violation.is_some() {
@@ -184,9 +190,9 @@ fn nothing_counts_after_a_close_frame() {
 
 #[test]
 fn a_message_is_unfinished_from_its_first_byte_to_its_last() {
-    let mut gate = Gate::new(LIMITS);
+    let mut gate = Gate::new(LIMITS, Role::Mobile, clock::now());
     let mut feed = |bytes: &[u8]| {
-        gate.judge(bytes, true);
+        gate.judge(bytes, true, clock::now());
         (gate.progress().unfinished, gate.progress().grew)
     };
     let message = frame(FIN | TEXT, 300);
@@ -225,9 +231,10 @@ proptest! {
 
 #[test]
 fn a_header_that_is_held_back_is_not_copied_twice() {
-    let mut gate = Gate::new(LIMITS);
+    let mut gate = Gate::new(LIMITS, Role::Mobile, clock::now());
     let whole = frame(FIN | TEXT, 3);
-    assert_eq!(gate.judge(&whole[..4], true), Passed { held: Bytes::new(), bytes: 0, violation: None });
-    assert_eq!(gate.judge(&whole[4..5], true), Passed { held: Bytes::new(), bytes: 0, violation: None });
-    assert_eq!(gate.judge(&whole[5..], true), Passed { held: Bytes::copy_from_slice(&whole[..5]), bytes: 4, violation: None });
+    let mut judge = |bytes: &[u8]| gate.judge(bytes, true, clock::now());
+    assert_eq!(judge(&whole[..4]), Passed { judged: 4, ..Passed::default() });
+    assert_eq!(judge(&whole[4..5]), Passed { judged: 1, ..Passed::default() });
+    assert_eq!(judge(&whole[5..]), Passed { held: Bytes::copy_from_slice(&whole[..5]), bytes: 4, judged: 4, ..Passed::default() });
 }

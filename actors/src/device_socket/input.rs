@@ -6,11 +6,13 @@ use super::link::MessageProgress;
 use actix_web::web::Payload;
 use bytes::Bytes;
 use futures_core::Stream;
+use relay_protocol::device::Role;
 use std::{
     cell::RefCell,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll},
+    time::Instant,
 };
 
 #[derive(Clone)]
@@ -19,6 +21,8 @@ pub(super) struct SharedInput(Rc<RefCell<Input>>);
 struct Input {
     payload: Payload,
     gate: Gate,
+    /// What the gate has not judged yet of the last chunk.
+    rest: Bytes,
     /// After a violation nothing is known of what follows.
     violated: bool,
 }
@@ -31,18 +35,22 @@ pub(super) struct Judged {
 }
 
 impl SharedInput {
-    pub(super) fn new(payload: Payload, limits: GateLimits) -> Self {
-        SharedInput(Rc::new(RefCell::new(Input { payload, gate: Gate::new(limits), violated: false })))
+    pub(super) fn new(payload: Payload, limits: GateLimits, role: Role, now: Instant) -> Self {
+        let gate = Gate::new(limits, role, now);
+        SharedInput(Rc::new(RefCell::new(Input { payload, gate, rest: Bytes::new(), violated: false })))
     }
 
     /// The next bytes; `None` at the end, however it came. Not to be called after a violation.
-    pub(super) fn poll_judged(&self, registered: bool, cx: &mut Context<'_>) -> Poll<Option<Judged>> {
+    pub(super) fn poll_judged(&self, registered: bool, now: Instant, cx: &mut Context<'_>) -> Poll<Option<Judged>> {
         let input = &mut *self.0.borrow_mut();
         match input.poll_chunk(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(None) => Poll::Ready(None),
-            Poll::Ready(Some(chunk)) => {
-                let passed = input.gate.judge(&chunk, registered);
+            Poll::Ready(Some(mut chunk)) => {
+                let passed = input.gate.judge(&chunk, registered, now);
+                if passed.judged < chunk.len() {
+                    input.rest = chunk.split_off(passed.judged);
+                }
                 input.violated = passed.violation.is_some();
                 Poll::Ready(Some(Judged { chunk, passed, progress: input.gate.progress() }))
             }
@@ -50,13 +58,18 @@ impl SharedInput {
     }
 
     /// Reads and discards what there is. True once the peer has closed its side: by a close frame, or by ending the connection.
-    pub(super) fn poll_discard(&self, cx: &mut Context<'_>) -> bool {
+    pub(super) fn poll_discard(&self, now: Instant, cx: &mut Context<'_>) -> bool {
         let input = &mut *self.0.borrow_mut();
+        input.gate.lift_rate_limit();
         while !input.gate.is_closed() {
             match input.poll_chunk(cx) {
                 Poll::Pending => return false,
                 Poll::Ready(None) => return true,
-                Poll::Ready(Some(chunk)) if !input.violated => input.violated = input.gate.judge(&chunk, true).violation.is_some(),
+                Poll::Ready(Some(mut chunk)) if !input.violated => {
+                    let passed = input.gate.judge(&chunk, true, now);
+                    input.rest = chunk.split_off(passed.judged);
+                    input.violated = passed.violation.is_some();
+                }
                 Poll::Ready(Some(_)) => {}
             }
         }
@@ -66,6 +79,9 @@ impl SharedInput {
 
 impl Input {
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if !self.rest.is_empty() {
+            return Poll::Ready(Some(std::mem::take(&mut self.rest)));
+        }
         match Pin::new(&mut self.payload).poll_next(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(Ok(chunk))) => Poll::Ready(Some(chunk)),

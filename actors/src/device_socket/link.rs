@@ -142,6 +142,13 @@ impl Activity {
         }
     }
 
+    /// Nothing is read until then, and what the peer sends meanwhile waits in the kernel: silence and growth are counted from then on.
+    pub fn on_paced(&self, until: Instant) {
+        let until_ms = self.ms(until);
+        self.last_input_ms.store(until_ms, Relaxed);
+        self.last_growth_ms.store(until_ms, Relaxed);
+    }
+
     /// When the socket opened.
     pub fn opened(&self) -> Instant {
         self.opened

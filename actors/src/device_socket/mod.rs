@@ -8,7 +8,9 @@
 //! ```
 
 mod actor;
+mod bucket;
 mod gate;
+mod gated_input;
 mod input;
 mod lane;
 mod link;
@@ -18,6 +20,8 @@ mod tcp;
 mod upgrade;
 
 #[cfg(test)]
+mod gate_rate_test;
+#[cfg(test)]
 mod gate_test;
 #[cfg(test)]
 mod lane_test;
@@ -25,6 +29,7 @@ mod lane_test;
 mod traps_test;
 
 pub use actor::SocketConfig;
+pub use bucket::{Bucket, Rate};
 pub use gate::{Gate, GateLimits, Passed};
 pub use lane::{Lane, Pulled, Refused, SLICE_BYTES_MAX};
 pub use link::{Activity, Link, MessageProgress, Registration};

@@ -50,7 +50,7 @@ impl Outgoing {
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let linger = self.linger.get_or_insert_with(|| Box::pin(tokio::time::sleep(CLOSE_LINGER)));
         let over = linger.as_mut().poll(cx).is_ready();
-        if self.input.poll_discard(cx) || over { Poll::Ready(()) } else { Poll::Pending }
+        if self.input.poll_discard(clock::now(), cx) || over { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 

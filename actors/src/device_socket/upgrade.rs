@@ -2,13 +2,13 @@
 
 use super::{
     actor::{DeviceSocket, SocketConfig},
-    gate::GatedInput,
+    gated_input::GatedInput,
     input::SharedInput,
     outgoing::Outgoing,
     table::SocketTable,
     tcp::TcpHandle,
 };
-use crate::directory::Directory;
+use crate::{clock, directory::Directory};
 use actix_http::ws::Codec;
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -96,7 +96,7 @@ impl Sockets {
         let socket = self.table.open(user, role, self.config.outbound_bytes_max, tcp);
         let link = socket.link().clone();
         tracing::debug!(socket = %link.id, %role, "socket opened");
-        let input = SharedInput::new(payload, self.config.gate);
+        let input = SharedInput::new(payload, self.config.gate, role, clock::now());
         let violation = Rc::new(Cell::new(None));
         let gated = GatedInput::new(input.clone(), link.clone(), violation.clone());
         let actor = DeviceSocket::new(link, self.directory.clone(), self.config.heartbeat_interval, header_target, violation);

@@ -131,6 +131,18 @@ mod tests {
     }
 
     #[test]
+    fn a_socket_that_is_paced_is_neither_silent_nor_stuck() {
+        let (link, start) = link(true);
+        let resumed = start + Duration::from_secs(100);
+        link.activity.on_input(start, WHOLE);
+        link.activity.on_paced(resumed);
+        edge(&link, resumed, limits::SILENCE_TIMEOUT, Verdict::Retire(CloseReason::Silent));
+        link.activity.on_input(start, GROWING);
+        link.activity.on_paced(resumed);
+        edge(&link, resumed, limits::MESSAGE_GROWTH_INTERVAL_MAX, Verdict::Close(CloseReason::UnfinishedMessage));
+    }
+
+    #[test]
     fn a_full_lane_is_retired_only_when_its_transport_stands_still() {
         let (link, start) = link(true);
         link.lane.push(Text::from("x".repeat(700))).unwrap();

@@ -1,0 +1,116 @@
+//! The connection's input as the codec reads it: what the gate lets pass, at the pace that it sets.
+//!
+//! A desktop over its rate waits here. The stream is then pending, so the HTTP layer's buffer fills, the kernel's after it, and the peer
+//! is slowed down; the actor behind the codec goes on. A phone's request over its rate is answered from here.
+
+use super::{
+    input::{Judged, SharedInput},
+    link::Link,
+};
+use crate::clock;
+use actix_web::error::PayloadError;
+use bytes::{Bytes, BytesMut};
+use futures_core::Stream;
+use relay_protocol::{close::CloseReason, error::RpcRefusal};
+use std::{
+    cell::Cell,
+    future::Future,
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Instant,
+};
+use tokio::time::Sleep;
+
+/// The gate on a connection's input, as the codec reads it. It ends at the first violation, which it leaves in `violation`.
+pub(super) struct GatedInput {
+    input: SharedInput,
+    link: Arc<Link>,
+    violation: Rc<Cell<Option<CloseReason>>>,
+    pace: Pace,
+    ended: bool,
+}
+
+/// The wait of a connection that is paced. The timer is made once and used again.
+#[derive(Default)]
+struct Pace {
+    timer: Option<Pin<Box<Sleep>>>,
+    waiting: bool,
+}
+
+impl Pace {
+    fn wait_until(&mut self, until: Instant) {
+        let until = until.into();
+        match &mut self.timer {
+            Some(timer) => timer.as_mut().reset(until),
+            None => self.timer = Some(Box::pin(tokio::time::sleep_until(until))),
+        }
+        self.waiting = true;
+    }
+
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.waiting
+            && let Some(timer) = &mut self.timer
+            && timer.as_mut().poll(cx).is_pending()
+        {
+            return Poll::Pending;
+        }
+        self.waiting = false;
+        Poll::Ready(())
+    }
+}
+
+impl GatedInput {
+    pub(super) fn new(input: SharedInput, link: Arc<Link>, violation: Rc<Cell<Option<CloseReason>>>) -> Self {
+        GatedInput { input, link, violation, pace: Pace::default(), ended: false }
+    }
+}
+
+impl Stream for GatedInput {
+    type Item = Result<Bytes, PayloadError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if self.ended {
+                return Poll::Ready(None);
+            }
+            if self.pace.poll_over(cx).is_pending() {
+                return Poll::Pending;
+            }
+            let (registered, now) = (self.link.registration().is_some(), clock::now());
+            let Judged { mut chunk, passed, progress } = match self.input.poll_judged(registered, now, cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => {
+                    self.ended = true;
+                    continue;
+                }
+                Poll::Ready(Some(judged)) => judged,
+            };
+            self.link.activity.on_input(now, progress);
+            if let Some(until) = passed.paced_until {
+                self.link.activity.on_paced(until);
+                self.pace.wait_until(until);
+            }
+            if let Some(id_json) = passed.refused {
+                // A closing connection takes nothing more, and needs nothing more.
+                let _ = self.link.lane.push(RpcRefusal::RateLimited.to_text(&id_json));
+            }
+            if let Some(violation) = passed.violation {
+                self.violation.set(Some(violation));
+                self.ended = true;
+            }
+            if passed.bytes == 0 {
+                continue;
+            }
+            chunk.truncate(passed.bytes);
+            if passed.held.is_empty() {
+                return Poll::Ready(Some(Ok(chunk)));
+            }
+            let mut whole = BytesMut::with_capacity(passed.held.len() + chunk.len());
+            whole.extend_from_slice(&passed.held);
+            whole.extend_from_slice(&chunk);
+            return Poll::Ready(Some(Ok(whole.freeze())));
+        }
+    }
+}
