@@ -4,15 +4,36 @@ mod support;
 
 use relay_protocol::{
     device::{Presence, Role},
+    id::DeviceId,
     limits::{PENDING_DEFAULT, PENDING_LOAD, PENDING_OUTBOX, RECONNECT_GRACE},
 };
 use serde_json::json;
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
-use support::{Rig, advance, settle};
+use support::{Peer, Rig, advance, settle};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 /// The runtime's timers fire up to a millisecond late; the cores' own tables test their edges to the millisecond.
 const TICK: Duration = Duration::from_millis(2);
+
+/// A desktop and its phone, both registered, in paused time.
+struct Pair {
+    rig: Rig,
+    desktop_id: DeviceId,
+    phone_id: DeviceId,
+    desktop: Peer,
+    phone: Peer,
+}
+
+impl Pair {
+    async fn connected() -> Self {
+        tokio::time::pause();
+        let rig = Rig::start();
+        let (desktop_id, phone_id) = (rig.device(Role::Desktop), rig.device(Role::Mobile));
+        let desktop = rig.desktop(desktop_id).await;
+        let phone = rig.phone(phone_id, desktop_id).await;
+        Pair { rig, desktop_id, phone_id, desktop, phone }
+    }
+}
 
 fn pair(status: &str, reason: &str) -> (String, String) {
     (status.into(), reason.into())
@@ -20,11 +41,7 @@ fn pair(status: &str, reason: &str) -> (String, String) {
 
 #[actix::test]
 async fn a_request_goes_to_the_desktop_and_its_answer_comes_back() {
-    tokio::time::pause();
-    let rig = Rig::start();
-    let (desktop_id, phone_id) = (rig.device(Role::Desktop), rig.device(Role::Mobile));
-    let desktop = rig.desktop(desktop_id).await;
-    let phone = rig.phone(phone_id, desktop_id).await;
+    let Pair { rig, desktop_id, phone_id, desktop, phone } = Pair::connected().await;
 
     phone.request("request-1", "system.ping").await;
     let request = desktop.next();
@@ -36,11 +53,7 @@ async fn a_request_goes_to_the_desktop_and_its_answer_comes_back() {
 
 #[actix::test]
 async fn the_reconnect_wait_ends_at_its_time() {
-    tokio::time::pause();
-    let rig = Rig::start();
-    let (desktop_id, phone_id) = (rig.device(Role::Desktop), rig.device(Role::Mobile));
-    let mut desktop = rig.desktop(desktop_id).await;
-    let phone = rig.phone(phone_id, desktop_id).await;
+    let Pair { rig, desktop_id, mut desktop, phone, .. } = Pair::connected().await;
 
     desktop.close().await;
     assert_eq!(phone.status(), pair("reconnecting", "socketClosed"));
@@ -62,11 +75,7 @@ async fn the_reconnect_wait_ends_at_its_time() {
 
 #[actix::test]
 async fn a_return_within_the_wait_leaves_its_end_without_effect() {
-    tokio::time::pause();
-    let rig = Rig::start();
-    let (desktop_id, phone_id) = (rig.device(Role::Desktop), rig.device(Role::Mobile));
-    let mut desktop = rig.desktop(desktop_id).await;
-    let phone = rig.phone(phone_id, desktop_id).await;
+    let Pair { rig, desktop_id, mut desktop, phone, .. } = Pair::connected().await;
 
     desktop.close().await;
     assert_eq!(phone.status(), pair("reconnecting", "socketClosed"));
@@ -81,11 +90,7 @@ async fn a_return_within_the_wait_leaves_its_end_without_effect() {
 
 #[actix::test]
 async fn a_second_close_starts_a_whole_wait() {
-    tokio::time::pause();
-    let rig = Rig::start();
-    let (desktop_id, phone_id) = (rig.device(Role::Desktop), rig.device(Role::Mobile));
-    let mut desktop = rig.desktop(desktop_id).await;
-    let phone = rig.phone(phone_id, desktop_id).await;
+    let Pair { rig, desktop_id, mut desktop, phone, .. } = Pair::connected().await;
     desktop.close().await;
     advance(RECONNECT_GRACE / 2).await;
     let mut desktop = rig.desktop(desktop_id).await;
@@ -99,11 +104,7 @@ async fn a_second_close_starts_a_whole_wait() {
 
 #[actix::test]
 async fn each_class_of_request_has_its_own_deadline() {
-    tokio::time::pause();
-    let rig = Rig::start();
-    let (desktop_id, phone_id) = (rig.device(Role::Desktop), rig.device(Role::Mobile));
-    let desktop = rig.desktop(desktop_id).await;
-    let phone = rig.phone(phone_id, desktop_id).await;
+    let Pair { rig: _rig, desktop, phone, .. } = Pair::connected().await;
     for (method, deadline) in [("system.ping", PENDING_DEFAULT), ("run.chatLoad", PENDING_LOAD), ("run.chatOutboxSubmit", PENDING_OUTBOX)] {
         phone.request(method, method).await;
         let request = desktop.next();
@@ -129,11 +130,7 @@ async fn each_class_of_request_has_its_own_deadline() {
 
 #[actix::test]
 async fn a_route_that_registers_again_replaces_its_socket() {
-    tokio::time::pause();
-    let rig = Rig::start();
-    let (desktop_id, phone_id) = (rig.device(Role::Desktop), rig.device(Role::Mobile));
-    let mut old = rig.desktop(desktop_id).await;
-    let mut phone = rig.phone(phone_id, desktop_id).await;
+    let Pair { rig, desktop_id, phone_id, desktop: mut old, mut phone } = Pair::connected().await;
     phone.request("a", "system.ping").await;
     assert_eq!(old.next()["payload"]["id"], "a");
 
@@ -194,11 +191,7 @@ async fn a_registration_that_comes_after_its_sockets_end_takes_no_effect() {
 
 #[actix::test]
 async fn a_silent_socket_is_retired_and_its_desktop_reconnecting() {
-    tokio::time::pause();
-    let rig = Rig::start();
-    let (desktop_id, phone_id) = (rig.device(Role::Desktop), rig.device(Role::Mobile));
-    let desktop = rig.desktop(desktop_id).await;
-    let phone = rig.phone(phone_id, desktop_id).await;
+    let Pair { rig, desktop, phone, .. } = Pair::connected().await;
     advance(Duration::from_secs(100)).await;
     phone
         .link()
