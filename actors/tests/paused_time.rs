@@ -2,6 +2,7 @@
 
 mod support;
 
+use relay_actors::user_router::message::DropReason;
 use relay_protocol::{
     device::{Presence, Role},
     id::DeviceId,
@@ -49,6 +50,12 @@ async fn a_request_goes_to_the_desktop_and_its_answer_comes_back() {
     assert_eq!(request["payload"]["userId"], rig.user.to_string());
     desktop.answer(&request, json!({"ok": true})).await;
     assert_eq!(phone.next(), json!({"type": "rpc.response", "payload": {"id": "request-1", "result": {"ok": true}, "isFinal": true}}));
+
+    // A second answer finds no record: it is dropped, and counted.
+    assert_eq!(rig.counters.dropped_for(DropReason::NoPendingRecord), 0);
+    desktop.answer(&request, json!({"ok": false})).await;
+    assert_eq!(phone.frames(), Vec::<serde_json::Value>::new());
+    assert_eq!(rig.counters.dropped_for(DropReason::NoPendingRecord), 1);
 }
 
 #[actix::test]

@@ -90,7 +90,7 @@ pub enum Request {
     /// Refused.
     Refused {
         /// The id's JSON text, for the answer.
-        id_json: Bytes,
+        id_json: Box<str>,
         /// Why.
         refusal: RpcRefusal,
     },
@@ -108,7 +108,7 @@ impl Request {
         let id_json = span(text, id_json);
         match read_call(text, fields, id, id_json.clone()) {
             Ok(call) => Ok(Request::Call(call)),
-            Err(refusal) => Ok(Request::Refused { id_json: text.as_bytes().slice(id_json), refusal }),
+            Err(refusal) => Ok(Request::Refused { id_json: text[id_json].into(), refusal }),
         }
     }
 }

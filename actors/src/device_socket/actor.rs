@@ -98,9 +98,7 @@ impl DeviceSocket {
     fn on_request(&mut self, request: Request, ctx: &mut WebsocketContext<Self>) {
         match request {
             Request::Call(call) => self.route(Input::Call { socket: self.link.id, call }, ctx),
-            Request::Refused { id_json, refusal } => {
-                self.answer(refusal.to_text(&String::from_utf8_lossy(&id_json)));
-            }
+            Request::Refused { id_json, refusal } => self.answer(refusal.to_text(&id_json)),
         }
     }
 

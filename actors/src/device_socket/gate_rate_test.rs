@@ -3,6 +3,7 @@
 use super::{
     bucket::Rate,
     gate::{Gate, GateLimits, Passed},
+    gate_testing::frame_claiming,
 };
 use crate::clock;
 use relay_protocol::{close::CloseReason, device::Role};
@@ -15,21 +16,10 @@ const LAST: u8 = 0x80;
 const PING: u8 = 0x89;
 const PONG: u8 = 0x8a;
 const TRACE: &str = "\"traceparent\":\"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\"";
-const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 const SECOND: Duration = Duration::from_secs(1);
 
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
-    let mut frame = vec![first];
-    match payload.len() {
-        short @ 0..=125 => frame.push(0x80 | u8::try_from(short).unwrap()),
-        long => {
-            frame.push(0x80 | 126);
-            frame.extend(u16::try_from(long).unwrap().to_be_bytes());
-        }
-    }
-    frame.extend(MASK);
-    frame.extend(payload.iter().zip(MASK.iter().cycle()).map(|(byte, key)| byte ^ key));
-    frame
+    frame_claiming(first, payload.len() as u64, payload)
 }
 
 fn request(id: &str, params: &str) -> String {

@@ -3,6 +3,7 @@
 use super::{
     bucket::Rate,
     gate::{Gate, GateLimits, Passed},
+    gate_testing::frame_claiming,
 };
 use crate::clock;
 use bytes::Bytes;
@@ -20,33 +21,13 @@ const UNLIMITED: Rate = Rate { burst: u32::MAX, per_second: u32::MAX };
 const LIMITS: GateLimits =
     GateLimits { message_bytes_max: 100_000, unregistered_message_bytes_max: 1_000, fragments_max: 5, rate: UNLIMITED };
 
-/// A masked client frame that claims `length` payload bytes, followed by `payload`.
-fn frame_claiming(first: u8, length: u64, payload: &[u8]) -> Vec<u8> {
-    let mut frame = vec![first];
-    match length {
-        0..=125 => frame.push(0x80 | u8::try_from(length).unwrap()),
-        126..=0xffff => {
-            frame.push(0x80 | 126);
-            frame.extend_from_slice(&u16::try_from(length).unwrap().to_be_bytes());
-        }
-        _ => {
-            frame.push(0x80 | 127);
-            frame.extend_from_slice(&length.to_be_bytes());
-        }
-    }
-    frame.extend_from_slice(&[1, 2, 3, 4]);
-    frame.extend_from_slice(payload);
-    frame
-}
-
 fn frame(first: u8, length: usize) -> Vec<u8> {
     frame_claiming(first, length as u64, &vec![b'x'; length])
 }
 
 fn close_frame(code: u16, reason: &[u8]) -> Vec<u8> {
     let payload = [&code.to_be_bytes(), reason].concat();
-    let masked: Vec<u8> = payload.iter().zip([1, 2, 3, 4].into_iter().cycle()).map(|(byte, key)| byte ^ key).collect();
-    frame_claiming(FIN | CLOSE, masked.len() as u64, &masked)
+    frame_claiming(FIN | CLOSE, payload.len() as u64, &payload)
 }
 
 /// Feeds the input in chunks of one size; what was passed on, and why it ended.

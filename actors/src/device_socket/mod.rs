@@ -24,6 +24,8 @@ mod gate_rate_test;
 #[cfg(test)]
 mod gate_test;
 #[cfg(test)]
+mod gate_testing;
+#[cfg(test)]
 mod lane_test;
 #[cfg(test)]
 mod traps_test;
