@@ -2,7 +2,7 @@
 //!
 //! A log line of level ERROR, or a panic, fails the test that owns the process, unless it said that it expects one.
 
-use super::{PATIENCE, token::TEST_SECRET};
+use super::{PATIENCE, data_dir::DataDir, token::TEST_SECRET};
 use relay_endpoints::address::RelayAddress;
 use serde::Deserialize;
 use std::{
@@ -10,9 +10,9 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
+    sync::Arc,
     time::Duration,
 };
-use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 /// How often the ready file and the exit status are looked at.
@@ -38,18 +38,17 @@ pub struct RelayProcess {
     log: PathBuf,
     errors_allowed: bool,
     /// Kept until the process is gone; shared so that a second process can take over the data.
-    data_dir: std::sync::Arc<TempDir>,
+    data_dir: Arc<DataDir>,
 }
 
 impl RelayProcess {
     /// Starts a relay with fresh data and waits until it serves.
     pub async fn start(extra_args: &[&str]) -> Self {
-        let data_dir = tempfile::Builder::new().prefix("relay-test-").tempdir().unwrap();
-        Self::start_on(std::sync::Arc::new(data_dir), extra_args).await
+        Self::start_on(Arc::new(DataDir::new()), extra_args).await
     }
 
     /// Starts a relay on the data of another one, which may still run or be gone.
-    pub async fn start_on(data_dir: std::sync::Arc<TempDir>, extra_args: &[&str]) -> Self {
+    pub async fn start_on(data_dir: Arc<DataDir>, extra_args: &[&str]) -> Self {
         // Two processes on one directory must not share these files.
         let own = tempfile::Builder::new().prefix("process-").tempdir_in(data_dir.path()).unwrap().keep();
         let (ready_file, log) = (own.join("ready.json"), own.join("log"));
@@ -63,6 +62,7 @@ impl RelayProcess {
             // The relay reads its configuration from RELAY_*; a developer's own settings must not change a test.
             .envs_without_relay()
             .envs(RATE_RAISED)
+            .envs(data_dir.database_url().map(|url| ("RELAY_DATABASE_URL", url)))
             .env("NO_COLOR", "1")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -88,8 +88,8 @@ impl RelayProcess {
         format!("http://{}", self.ready.public).parse().unwrap()
     }
 
-    pub fn data_dir(&self) -> std::sync::Arc<TempDir> {
-        std::sync::Arc::clone(&self.data_dir)
+    pub fn data_dir(&self) -> Arc<DataDir> {
+        Arc::clone(&self.data_dir)
     }
 
     /// The token of the admin listener.
