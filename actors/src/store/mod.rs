@@ -14,6 +14,7 @@ use std::fmt;
 #[cfg(test)]
 pub(crate) mod contract;
 pub mod migrate;
+pub mod postgres;
 pub mod sqlite;
 
 /// Why a store call failed.
@@ -138,7 +139,8 @@ pub trait Store: Send + Sync + 'static {
     async fn write_statuses(&self, writes: &[StatusWrite], instance: RelayInstanceId) -> Result<(), StoreError>;
 
     /// Marks as disconnected, since `at`, every device (not forgotten) that is stored online or reconnecting by another process,
-    /// and says how many. A starting process calls it once, one reconnect wait after its start.
+    /// and says how many. A starting process calls it once, one reconnect wait after its start. The one call that may be done in
+    /// parts: when it fails, some may have been ended.
     async fn disconnect_stale(&self, instance: RelayInstanceId, at: EpochMs) -> Result<u64, StoreError>;
 
     /// The rules, of any kind, that set a minimum relay protocol version, oldest first.

@@ -1,0 +1,114 @@
+//! The backend for production: a PostgreSQL server, version 14 or newer.
+//!
+//! One pool of connections, driven by a thread of its own: a connection is a task, and must neither wait for a busy worker nor end
+//! with one. Every call is one statement of [`statements`], prepared once per connection, with arrays for lists. [`pool`] bounds
+//! each call in time and keeps dead connections away from callers, [`open`] waits for the server at start and migrates.
+
+mod error;
+mod migrate;
+mod open;
+mod pool;
+mod settings;
+mod statements;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+pub use open::OpenError;
+pub(crate) use pool::{CALL_TIMEOUT, STATEMENT_TIMEOUT};
+pub use settings::{Settings, SettingsError};
+
+use crate::{
+    clock::EpochMs,
+    store::{Device, DevicePatch, DeviceWrite, MinimumProtocolRule, StatusWrite, Store, StoreError, Upserted, migrate::MigrationReport},
+};
+use async_trait::async_trait;
+use pool::StatementPool;
+use relay_protocol::{
+    device::DeviceFacts,
+    id::{DeviceId, RelayInstanceId, UserId},
+};
+use std::num::NonZero;
+
+/// Devices that one statement of `disconnect_stale` ends: well within its deadline on a slow disk. In one statement, the devices
+/// of a large relay could take longer than that, and then would at every attempt.
+const STALE_BATCH_DEVICES_MAX: i64 = 5_000;
+
+/// The store on one PostgreSQL database.
+pub struct PostgresStore {
+    pool: StatementPool,
+    migrations: MigrationReport,
+}
+
+impl PostgresStore {
+    /// Connects and migrates. Waits up to 30 s for a server that is not there yet or has no room; what waiting does not help fails
+    /// at once. Dropping the future ends the wait.
+    ///
+    /// # Errors
+    /// [`OpenError`] when the database cannot be used, or was not migrated.
+    pub async fn open(settings: &Settings, pool_size: NonZero<u16>) -> Result<PostgresStore, OpenError> {
+        let (pool, migrations) = open::open(settings, pool_size, migrate::MIGRATIONS, open::START_WAIT).await?;
+        Ok(PostgresStore { pool, migrations })
+    }
+
+    /// What opening found and applied.
+    pub fn migrations(&self) -> &MigrationReport {
+        &self.migrations
+    }
+}
+
+/// Brings the database's schema up to date without opening a store, for `relay migrate`.
+///
+/// # Errors
+/// As [`PostgresStore::open`].
+pub async fn migrate(settings: &Settings) -> Result<MigrationReport, OpenError> {
+    open::open(settings, NonZero::<u16>::MIN, migrate::MIGRATIONS, open::START_WAIT).await.map(|(_pool, migrations)| migrations)
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn upsert_device(&self, write: DeviceWrite, now: EpochMs) -> Result<Upserted, StoreError> {
+        let rows = self.pool.query(statements::upsert_device(write, now)).await?;
+        rows.first().map_or(Err(StoreError::OtherAccount), statements::upserted)
+    }
+
+    async fn devices_of(&self, user: UserId) -> Result<Vec<Device>, StoreError> {
+        self.pool.query(statements::devices_of(user)).await?.iter().map(statements::device).collect()
+    }
+
+    async fn patch_device(&self, user: UserId, id: DeviceId, patch: DevicePatch, now: EpochMs) -> Result<Option<Device>, StoreError> {
+        self.pool.query(statements::patch_device(user, id, patch, now)).await?.first().map(statements::device).transpose()
+    }
+
+    async fn forget_device(&self, user: UserId, id: DeviceId, now: EpochMs) -> Result<bool, StoreError> {
+        Ok(!self.pool.query(statements::forget_device(user, id, now)).await?.is_empty())
+    }
+
+    async fn look_up(&self, ids: &[DeviceId]) -> Result<Vec<DeviceFacts>, StoreError> {
+        self.pool.query(statements::look_up(ids)).await?.iter().map(statements::facts).collect()
+    }
+
+    async fn write_statuses(&self, writes: &[StatusWrite], instance: RelayInstanceId) -> Result<(), StoreError> {
+        self.pool.query(statements::write_statuses(writes, instance)).await.map(|_no_rows| ())
+    }
+
+    async fn disconnect_stale(&self, instance: RelayInstanceId, at: EpochMs) -> Result<u64, StoreError> {
+        let mut ended = 0;
+        loop {
+            let rows = self.pool.query(statements::disconnect_stale(instance, at, STALE_BATCH_DEVICES_MAX)).await?;
+            let batch: i64 = rows.first().map_or(Ok(0), |row| statements::column(row, "ended"))?;
+            ended += u64::try_from(batch).unwrap_or(0);
+            if batch == 0 {
+                return Ok(ended);
+            }
+        }
+    }
+
+    async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {
+        self.pool.query(statements::minimum_protocol_rules()).await?.iter().map(statements::minimum_protocol_rule).collect()
+    }
+
+    async fn ping(&self) -> Result<(), StoreError> {
+        self.pool.query(statements::ping()).await.map(|_version| ())
+    }
+}
