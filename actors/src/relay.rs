@@ -5,7 +5,7 @@ use crate::{
     device_socket::{SocketTable, Sockets},
     directory::Directory,
     mailbox,
-    persistence::Flush,
+    persistence::{Flush, Statement},
     user_router::message::Input,
 };
 use relay_protocol::{
@@ -58,6 +58,15 @@ pub struct ConnectionInfo {
     pub silent_for: Duration,
     /// Bytes accepted for it that its transport has not taken.
     pub queued_bytes: usize,
+}
+
+/// How storing goes, as the routers see it; `GET /readyz` of the admin listener shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StorageHealth {
+    /// Statements whose last run failed, and for how long they have been failing.
+    pub failing_for: BTreeMap<Statement, Duration>,
+    /// Devices whose newest status is not stored yet.
+    pub unwritten_statuses: usize,
 }
 
 /// A handle on the running relay. Cheap to clone.
@@ -157,6 +166,13 @@ impl Relay {
     /// [`RouterUnavailable`] when the account's router does not answer in time.
     pub async fn close_device(&self, user: UserId, device: DeviceId, reason: CloseReason) -> Result<(), RouterUnavailable> {
         self.directory().tell(user, Input::CloseDevice { device, reason }, ROUTER_TIMEOUT).await.map_err(|_no_answer| RouterUnavailable)
+    }
+
+    /// How storing goes.
+    pub fn storage_health(&self) -> StorageHealth {
+        let (now, state) = (clock::now(), self.directory().services().persistence_state());
+        let failing_for = state.failing.iter().map(|(statement, since)| (*statement, now.saturating_duration_since(*since)));
+        StorageHealth { failing_for: failing_for.collect(), unwritten_statuses: state.statuses_queued + state.statuses_in_flight }
     }
 
     /// Registered sockets, of one account or of all, in the order in which they opened.

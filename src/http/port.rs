@@ -1,7 +1,7 @@
 //! What HTTP handlers ask of the running actors, as a trait: a test records instead.
 
 use async_trait::async_trait;
-use relay_actors::relay::{ConnectionInfo, Relay, RouterUnavailable};
+use relay_actors::relay::{ConnectionInfo, Relay, RouterUnavailable, StorageHealth};
 use relay_protocol::{
     close::CloseReason,
     device::Presence,
@@ -24,6 +24,9 @@ pub trait RelayPort: Send + Sync + 'static {
     /// See [`Relay::close_device`].
     async fn close_device(&self, user: UserId, device: DeviceId, reason: CloseReason) -> Result<(), RouterUnavailable>;
 
+    /// See [`Relay::storage_health`].
+    fn storage_health(&self) -> StorageHealth;
+
     /// See [`Relay::connections`].
     fn connections(&self, user: Option<UserId>) -> Vec<ConnectionInfo>;
 }
@@ -44,6 +47,10 @@ impl RelayPort for Relay {
 
     async fn close_device(&self, user: UserId, device: DeviceId, reason: CloseReason) -> Result<(), RouterUnavailable> {
         Relay::close_device(self, user, device, reason).await
+    }
+
+    fn storage_health(&self) -> StorageHealth {
+        Relay::storage_health(self)
     }
 
     fn connections(&self, user: Option<UserId>) -> Vec<ConnectionInfo> {

@@ -10,7 +10,7 @@ use actix_web::web;
 use async_trait::async_trait;
 use relay_actors::{
     clock::EpochMs,
-    relay::{ConnectionInfo, RouterUnavailable},
+    relay::{ConnectionInfo, RouterUnavailable, StorageHealth},
     store::{Device, DevicePatch, DeviceWrite, MinimumProtocolRule, StatusWrite, Store, StoreError, Upserted},
 };
 use relay_protocol::{
@@ -153,6 +153,7 @@ pub(crate) struct RelayState {
     pub(crate) router_away: bool,
     pub(crate) presence: BTreeMap<DeviceId, Presence>,
     pub(crate) connections: Vec<ConnectionInfo>,
+    pub(crate) storage: StorageHealth,
     pub(crate) closed: Vec<(UserId, DeviceId, CloseReason)>,
 }
 
@@ -184,6 +185,10 @@ impl RelayPort for RelayRecorder {
         }
         state.closed.push((user, device, reason));
         Ok(())
+    }
+
+    fn storage_health(&self) -> StorageHealth {
+        self.state().storage.clone()
     }
 
     fn connections(&self, user: Option<UserId>) -> Vec<ConnectionInfo> {
