@@ -2,11 +2,12 @@
 //! scripts rely on; the numbers come from `relay_protocol::limits`.
 
 use crate::{
-    limits::{CONFIGURED_DURATION_MAX, MAX_MESSAGE_BYTES_MIN, SECRET_BYTES_MIN},
+    limits::{CONFIGURED_DURATION_MAX, DATABASE_POOL_SIZE, MAX_MESSAGE_BYTES_MIN, SECRET_BYTES_MIN},
     secrets::Secret,
 };
+use relay_actors::store::postgres;
 use relay_protocol::limits;
-use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, net::SocketAddr, num::NonZero, path::PathBuf, str::FromStr, time::Duration};
 
 /// Where `relay serve` listens for clients unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8787";
@@ -34,6 +35,12 @@ pub struct ServeConfig {
     /// Directory for the embedded database and generated secrets
     #[arg(long, env = "RELAY_DATA_DIR", value_name = "PATH", default_value = DATA_DIR_DEFAULT)]
     pub data_dir: PathBuf,
+    /// PostgreSQL instead of the embedded database: postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full
+    #[arg(long, env = "RELAY_DATABASE_URL", value_name = "URL", hide_env_values = true)]
+    pub database_url: Option<Secret>,
+    /// Connections to PostgreSQL at most
+    #[arg(long, env = "RELAY_DATABASE_POOL_SIZE", value_name = "COUNT", default_value_t = DATABASE_POOL_SIZE)]
+    pub database_pool_size: u16,
 
     /// HS256 secret of the account tokens, at least 32 bytes [default: generated into the data directory]
     #[arg(long, env = "RELAY_JWT_SECRET", value_name = "SECRET", hide_env_values = true)]
@@ -131,11 +138,22 @@ impl ServeConfig {
     /// The first flag that makes no sense.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.validate_addresses()?;
+        database_settings(self.database_url.as_ref())?;
+        self.pool_size()?;
         self.validate_secrets()?;
         self.validate_durations()?;
         self.validate_sizes()?;
         self.validate_rate()?;
         crate::telemetry::parse_filter(&self.log).map_err(|problem| ConfigError { flag: "--log", problem })
+    }
+
+    /// The bound on connections to PostgreSQL.
+    ///
+    /// # Errors
+    /// It is zero.
+    pub fn pool_size(&self) -> Result<NonZero<u16>, ConfigError> {
+        let problem = || "must be at least 1: nothing could be stored".to_owned();
+        NonZero::new(self.database_pool_size).ok_or_else(|| ConfigError { flag: "--database-pool-size", problem: problem() })
     }
 
     fn validate_addresses(&self) -> Result<(), ConfigError> {
@@ -207,6 +225,15 @@ impl ServeConfig {
         }
         Ok(())
     }
+}
+
+/// What `--database-url` says, where it is given. Read here and not as the flag is: the command line's own error would quote it.
+///
+/// # Errors
+/// It is no database URL.
+pub fn database_settings(url: Option<&Secret>) -> Result<Option<postgres::Settings>, ConfigError> {
+    let settings = url.map(|url| postgres::Settings::parse(url.expose())).transpose();
+    settings.map_err(|error| ConfigError { flag: "--database-url", problem: error.to_string() })
 }
 
 fn refuse<T>(flag: &'static str, problem: impl Into<String>) -> Result<T, ConfigError> {
@@ -349,6 +376,7 @@ mod tests {
         assert_eq!((seconds(config.pending_default), seconds(config.pending_load), seconds(config.pending_outbox)), (90, 120, 31 * 60));
         assert_eq!(seconds(config.policy_cache), 60);
         assert_eq!((config.rate_burst, config.rate_per_second), (300, 150));
+        assert_eq!((config.database_url, config.database_pool_size), (None, 10));
         assert_eq!((config.outbound_limit.to_string(), config.max_message.to_string()), ("64MiB".into(), "32MiB".into()));
     }
 
@@ -370,6 +398,9 @@ mod tests {
             (vec!["--rate-burst", "0"], "--rate-burst"),
             (vec!["--rate-per-second", "0"], "--rate-per-second"),
             (vec!["--admin-listen", "127.0.0.1:8787"], "--admin-listen"),
+            (vec!["--database-url", "mysql://u:p@h/d"], "--database-url"),
+            (vec!["--database-url", "postgres://u:p@h/d?sslmode=maybe"], "--database-url"),
+            (vec!["--database-pool-size", "0"], "--database-pool-size"),
             (vec!["--log", "relay=loud"], "--log"),
         ] {
             let error = parsed(&flags).validate().unwrap_err();
@@ -399,6 +430,7 @@ mod tests {
             vec!["--rate-burst", "4294967295", "--rate-per-second", "4294967295"],
             vec!["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"],
             vec!["--log", "warn,relay_actors=trace"],
+            vec!["--database-url", "postgres://u:p@h/d", "--database-pool-size", "1"],
         ] {
             assert_eq!(parsed(&flags).validate(), Ok(()), "{flags:?}");
         }
@@ -407,10 +439,13 @@ mod tests {
     #[test]
     fn secrets_show_neither_in_debug_output_nor_in_help() {
         let secret = "a-secret-that-is-long-enough-to-be-one";
-        let config = parsed(&["--jwt-secret", secret, "--admin-token", secret]);
+        let database_url = format!("postgres://relay:{secret}@h/d");
+        let config = parsed(&["--jwt-secret", secret, "--admin-token", secret, "--database-url", &database_url]);
         assert!(!format!("{config:?}").contains(secret));
         let help = <Command as clap::CommandFactory>::command();
-        for name in ["jwt_secret", "admin_token"] {
+        let settings = database_settings(config.database_url.as_ref()).unwrap().unwrap();
+        assert!(!format!("{settings} {settings:?}").contains(secret));
+        for name in ["jwt_secret", "admin_token", "database_url"] {
             let argument = help.get_arguments().find(|argument| argument.get_id() == name).unwrap();
             assert!(argument.is_hide_env_values_set(), "{name}");
         }

@@ -39,6 +39,8 @@ pub const PHONE_WAIT: Duration = Duration::from_secs(5);
 /// Waits between those attempts: somebody looks at the terminal, and it is one phone.
 pub const PHONE_WAIT_BACKOFF: Policy = Policy { first: Duration::from_millis(100), max: Duration::from_secs(1) };
 
+/// Connections to PostgreSQL, unless told otherwise: a database of two cores is busy with fewer, and its usual 100 hold several relays.
+pub const DATABASE_POOL_SIZE: u16 = 10;
 /// A storage that has not answered a ping within this time is not ready.
 pub const READY_PING_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections that the kernel completes before they are accepted: a reconnect storm fits, the usual 1,024 does not hold it.

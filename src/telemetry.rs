@@ -4,6 +4,10 @@ use crate::config::LogFormat;
 use std::io::IsTerminal;
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
+/// Whatever the filter says. tokio-postgres writes each statement with its parameters at DEBUG, which are what accounts told the relay;
+/// deadpool-postgres warns of each connection that ended, where the store's own line says it once.
+const ALWAYS: [&str; 2] = ["tokio_postgres=warn", "deadpool.postgres=off"];
+
 /// Starts logging for this process.
 ///
 /// # Errors
@@ -28,5 +32,10 @@ pub fn parse_filter(filter: &str) -> Result<(), String> {
 }
 
 fn filter_of(filter: &str) -> Result<EnvFilter, String> {
-    EnvFilter::builder().parse(filter).map_err(|error| format!("is no log filter such as info,relay_actors=debug: {error}"))
+    let no_filter = |error| format!("is no log filter such as info,relay_actors=debug: {error}");
+    let mut parsed = EnvFilter::builder().parse(filter).map_err(no_filter)?;
+    for always in ALWAYS {
+        parsed = parsed.add_directive(always.parse().map_err(no_filter)?);
+    }
+    Ok(parsed)
 }

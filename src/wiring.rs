@@ -1,7 +1,7 @@
 //! Which storage and which actors this process runs with: the one place that names implementations.
 
 use crate::{
-    config::ServeConfig,
+    config::{ConfigError, ServeConfig, database_settings},
     http::{Mount, device_link},
 };
 use actix::Actor;
@@ -13,13 +13,15 @@ use relay_actors::{
     store::{
         Store,
         migrate::MigrationReport,
-        sqlite::{self, OpenError, SqliteStore},
+        postgres::{self, PostgresStore},
+        sqlite::{self, SqliteStore},
     },
     supervisor::{Supervisor, SupervisorConfig, SweepLimits},
     user_router::{actor::RouterConfig, core::CoreConfig},
 };
 use relay_protocol::id::{RelayInstanceId, UserId};
 use std::{
+    fmt,
     hash::RandomState,
     path::{Path, PathBuf},
     sync::Arc,
@@ -45,20 +47,55 @@ pub fn database_path(data_dir: &Path) -> PathBuf {
     data_dir.join(DATABASE_FILE)
 }
 
-/// Opens the storage, migrated.
-///
-/// # Errors
-/// The database cannot be used, or a newer relay has used it.
-pub fn open_store(data_dir: &Path) -> Result<SqliteStore, OpenError> {
-    SqliteStore::open(&database_path(data_dir))
+/// Why the storage could not be opened or migrated.
+#[derive(Debug)]
+pub enum StorageError {
+    /// The configuration of the database makes no sense.
+    Config(ConfigError),
+    /// The embedded database in the data directory.
+    Embedded(sqlite::OpenError),
+    /// The database server.
+    Server(postgres::OpenError),
 }
 
-/// Migrates the storage without opening it for use.
+impl fmt::Display for StorageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StorageError::Config(error) => error.fmt(f),
+            StorageError::Embedded(error) => error.fmt(f),
+            StorageError::Server(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StorageError {}
+
+/// Opens the storage, migrated. Waits a while for a database server; dropping the future ends that.
+///
+/// # Errors
+/// The database cannot be used, is not there in time, or a newer relay has used it.
+pub async fn open_store(config: &ServeConfig) -> Result<Arc<dyn Store>, StorageError> {
+    let Some(settings) = database_settings(config.database_url.as_ref()).map_err(StorageError::Config)? else {
+        return Ok(Arc::new(SqliteStore::open(&database_path(&config.data_dir)).map_err(StorageError::Embedded)?));
+    };
+    let pool_size = config.pool_size().map_err(StorageError::Config)?;
+    Ok(Arc::new(PostgresStore::open(&settings, pool_size).await.map_err(StorageError::Server)?))
+}
+
+/// Migrates the embedded database without opening it for use.
 ///
 /// # Errors
 /// As [`open_store`].
-pub fn migrate(data_dir: &Path) -> Result<MigrationReport, OpenError> {
-    sqlite::migrate(&database_path(data_dir))
+pub fn migrate_embedded(data_dir: &Path) -> Result<MigrationReport, StorageError> {
+    sqlite::migrate(&database_path(data_dir)).map_err(StorageError::Embedded)
+}
+
+/// Migrates a database server's database without opening it for use.
+///
+/// # Errors
+/// As [`open_store`].
+pub async fn migrate_server(settings: &postgres::Settings) -> Result<MigrationReport, StorageError> {
+    postgres::migrate(settings).await.map_err(StorageError::Server)
 }
 
 /// Starts the actors on this storage. Supervisor and persistence run on this thread's arbiter; each router on the arbiter of the

@@ -75,7 +75,7 @@ impl Directory {
 
     /// Hands a registration to the account's router, which is started on this thread's arbiter if there is none.
     pub fn register(self: &Arc<Self>, registering: Registering) -> Addr<UserRouter> {
-        let (router, visit) = self.enter(registering.link.user);
+        let (router, visit) = self.enter(registering.link.identity.user);
         mailbox::deliver(&router, Register { registering, visit });
         router
     }

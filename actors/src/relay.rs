@@ -181,12 +181,12 @@ impl Relay {
         let sockets = self.table().snapshot();
         sockets
             .iter()
-            .filter(|link| user.is_none_or(|user| user == link.user))
+            .filter(|link| user.is_none_or(|user| user == link.identity.user))
             .filter_map(|link| {
                 let registration = link.registration()?;
                 Some(ConnectionInfo {
                     connection_id: registration.connection,
-                    user: link.user,
+                    user: link.identity.user,
                     role: link.role,
                     route: registration.route,
                     connected_for: now.saturating_duration_since(registration.at),

@@ -63,6 +63,10 @@ uuid_id! {
     DeviceId
 }
 uuid_id! {
+    /// An API key of an account. Names the key; its secret proves it.
+    ApiKeyId
+}
+uuid_id! {
     /// One registered socket of a route (a connection generation). Never reused.
     ConnectionId
 }

@@ -10,6 +10,7 @@ pub mod envelope;
 pub mod error;
 pub mod glance;
 pub mod id;
+pub mod identity;
 pub mod limits;
 pub mod register;
 pub mod rpc;

@@ -1,18 +1,25 @@
 //! `relay migrate`: brings the database's schema up to date without serving.
 
 use super::{CliError, help_end, print};
-use crate::{config::DATA_DIR_DEFAULT, secrets::prepare_data_dir, wiring};
+use crate::{
+    config::{DATA_DIR_DEFAULT, database_settings},
+    secrets::{Secret, prepare_data_dir},
+    wiring,
+};
 use relay_actors::store::migrate::MigrationReport;
 use serde_json::json;
 use std::{fmt::Write, path::PathBuf};
 
 /// Flags of `relay migrate`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = help_end(&["relay migrate --data-dir ./relay-data"]))]
+#[command(after_help = help_end(&["relay migrate --data-dir ./relay-data", "RELAY_DATABASE_URL=postgres://relay@localhost/relay relay migrate"]))]
 pub struct Args {
     /// Data directory with the embedded database; made if it is not there
     #[arg(long, env = "RELAY_DATA_DIR", value_name = "PATH", default_value = DATA_DIR_DEFAULT)]
     pub data_dir: PathBuf,
+    /// PostgreSQL database to migrate instead, as `relay serve` takes it; waited for as long
+    #[arg(long, env = "RELAY_DATABASE_URL", value_name = "URL", hide_env_values = true)]
+    pub database_url: Option<Secret>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -21,10 +28,16 @@ pub struct Args {
 /// Migrates, then prints what was there and what is new.
 ///
 /// # Errors
-/// The database cannot be used, or a newer relay has used it.
-pub fn run(args: &Args) -> Result<(), CliError> {
-    prepare_data_dir(&args.data_dir).map_err(CliError::data_dir)?;
-    let report = wiring::migrate(&args.data_dir).map_err(CliError::data_dir)?;
+/// The database cannot be used, is not there in time, or a newer relay has used it.
+pub async fn run(args: &Args) -> Result<(), CliError> {
+    let report = match database_settings(args.database_url.as_ref()).map_err(CliError::usage)? {
+        Some(settings) => wiring::migrate_server(&settings).await,
+        None => {
+            prepare_data_dir(&args.data_dir).map_err(CliError::data_dir)?;
+            wiring::migrate_embedded(&args.data_dir)
+        }
+    };
+    let report = report.map_err(|error| CliError::storage(&error))?;
     if args.json { print(format_args!("{}\n", as_json(&report))) } else { print(as_text(&report)) }
 }
 
@@ -52,8 +65,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let data_dir = root.path().join("relay-data");
         prepare_data_dir(&data_dir).unwrap();
-        let first = wiring::migrate(&data_dir).unwrap();
-        let second = wiring::migrate(&data_dir).unwrap();
+        let first = wiring::migrate_embedded(&data_dir).unwrap();
+        let second = wiring::migrate_embedded(&data_dir).unwrap();
         assert!(!first.applied.is_empty() && second.applied.is_empty());
         assert_eq!(as_text(&first).replace("applied", "present"), as_text(&second));
         assert!(as_text(&first).starts_with("applied  0001_"));

@@ -14,6 +14,7 @@ pub mod serve;
 pub mod token;
 pub mod welcome;
 
+use crate::wiring::StorageError;
 use clap::{Parser, Subcommand};
 use std::{
     fmt::{self, Display},
@@ -101,6 +102,15 @@ impl CliError {
         CliError::Failed(format!("{problem}\nanother data directory is chosen with --data-dir"))
     }
 
+    /// A storage that cannot be opened; for the embedded one this adds the flag.
+    pub fn storage(error: &StorageError) -> Self {
+        match error {
+            StorageError::Config(error) => CliError::usage(error),
+            StorageError::Embedded(error) => CliError::data_dir(error),
+            StorageError::Server(error) => CliError::failed(error),
+        }
+    }
+
     /// A wrong use that tells this.
     pub fn usage(problem: impl Display) -> Self {
         CliError::Usage(problem.to_string())
@@ -153,7 +163,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Serve(args) => serve::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Device(command) => block_on(device::run(&command)),
-        Command::Migrate(args) => migrate::run(&args),
+        Command::Migrate(args) => block_on(migrate::run(&args)),
         Command::Desktop(args) => block_on(desktop::run(args)),
         Command::Phone(args) => block_on(phone::run(args)),
     }
@@ -230,7 +240,7 @@ mod tests {
         each(&mut Cli::command(), &mut |command| {
             for argument in command.get_arguments() {
                 let name = argument.get_id().as_str();
-                if name.contains("secret") || name.contains("token") {
+                if name.contains("secret") || name.contains("token") || name == "database_url" {
                     assert!(argument.is_hide_env_values_set(), "{} --{name}", command.get_name());
                 }
             }

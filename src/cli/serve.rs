@@ -44,10 +44,16 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let rules = TokenRules { secret: jwt_secret, issuer: config.jwt_issuer.clone(), audience: config.jwt_audience.clone() };
     let authenticator = Authenticator::new(&rules).map_err(CliError::failed)?;
     let demo = DemoIds::of(&config.data_dir).map_err(|error| CliError::data_dir(format!("{}: {error}", config.data_dir.display())))?;
-    let store = Arc::new(wiring::open_store(&config.data_dir).map_err(CliError::data_dir)?);
 
     actix_web::rt::System::new().block_on(async {
         let mut signals = EndSignals::catch().map_err(CliError::failed)?;
+        let store = tokio::select! {
+            opened = wiring::open_store(config) => opened.map_err(|error| CliError::storage(&error))?,
+            () = signals.next() => {
+                tracing::info!("stopped before the database was there");
+                return Ok(());
+            }
+        };
         let actors = wiring::start_actors(config, store.clone());
         let relay = actors.relay;
         let api = Api { store, relay: Arc::new(relay.clone()), authenticator, admin_token: AdminToken::new(&admin_token) };

@@ -2,7 +2,7 @@
 
 use super::{access::URL_DEFAULT, demo::DemoIds};
 use crate::{
-    config::{DATA_DIR_DEFAULT, ServeConfig},
+    config::{DATA_DIR_DEFAULT, ServeConfig, database_settings},
     server::Serving,
 };
 use std::{
@@ -79,6 +79,9 @@ impl fmt::Display for Welcome<'_> {
         writeln!(f, "  clients    http://{}", self.serving.public)?;
         writeln!(f, "  operators  http://{}", self.serving.admin)?;
         writeln!(f, "  data       {}", self.config.data_dir.display())?;
+        if let Ok(Some(database)) = database_settings(self.config.database_url.as_ref()) {
+            writeln!(f, "  database   {database}")?;
+        }
         writeln!(f)?;
         writeln!(f, "Try it: type these lines into a second terminal, in this directory. They add a desktop and a phone, start the")?;
         writeln!(f, "desktop, and let the phone call it:")?;
@@ -217,6 +220,13 @@ mod tests {
         let secret = "a-secret-that-is-long-enough-to-be-one";
         let (text, _) = text(&["--jwt-secret", secret, "--admin-token", secret], "127.0.0.1:8787");
         assert!(text.contains("export RELAY_JWT_SECRET=") && !text.contains(secret), "{text}");
+    }
+
+    #[test]
+    fn a_database_server_is_named_without_its_password() {
+        let (shown, _) = text(&["--database-url", "postgres://relay:hush@db.internal/data"], "127.0.0.1:8787");
+        assert!(shown.contains("database   data at db.internal:5432") && !shown.contains("hush"), "{shown}");
+        assert!(!text(&[], "127.0.0.1:8787").0.contains("database "));
     }
 
     #[test]

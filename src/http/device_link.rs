@@ -46,13 +46,13 @@ async fn open(
         return Ok(ApiError::RelayDraining.error_response());
     }
     check_upgrade(&request).map_err(ApiError::from)?;
-    let user = api.authenticate(request.headers())?;
+    let identity = api.authenticate(request.headers()).await?;
     let role = single(request.headers(), CLIENT_TYPE)?
         .and_then(|role| role.parse::<Role>().ok())
         .ok_or_else(|| ApiError::InvalidPayload(format!("{CLIENT_TYPE} must be desktop or mobile")))?;
     let target = single(request.headers(), TARGET_DESKTOP)?.map(str::to_owned);
     let tcp = request.conn_data::<Arc<TcpHandle>>().cloned();
-    relay.sockets().open(&request, payload, user, role, target, tcp)
+    relay.sockets().open(&request, payload, identity, role, target, tcp)
 }
 
 /// A header that may stand there once.

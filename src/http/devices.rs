@@ -32,7 +32,8 @@ pub(super) fn routes(config: &mut ServiceConfig) {
 }
 
 /// `POST /api/devices`: registers a device or updates the account's own. 201 for a new one, 200 otherwise.
-async fn register(Account(user): Account, payload: Payload, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
+async fn register(Account(caller): Account, payload: Payload, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
+    let user = caller.user;
     let write = registration(&body::read(payload).await?, user)?;
     let upserted = api.store.upsert_device(write, EpochMs::now()).await?;
     if upserted.created {
@@ -48,7 +49,8 @@ async fn register(Account(user): Account, payload: Payload, api: web::Data<Api>)
 }
 
 /// `GET /api/devices`: the account's devices, oldest first.
-async fn list(Account(user): Account, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
+async fn list(Account(caller): Account, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
+    let user = caller.user;
     let devices = api.store.devices_of(user).await?;
     let presence = api.relay.presence(user).await?;
     let devices = devices.iter().map(|device| DeviceView::new(device, &presence)).collect();
@@ -56,7 +58,8 @@ async fn list(Account(user): Account, api: web::Data<Api>) -> Result<HttpRespons
 }
 
 /// `PATCH /api/devices/{id}`: name and eligibility; what is left out stays. Eligibility off closes the device's sockets.
-async fn change(Account(user): Account, id: web::Path<String>, payload: Payload, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
+async fn change(Account(caller): Account, id: web::Path<String>, payload: Payload, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
+    let user = caller.user;
     let id = device_id(&id)?;
     let patch = patch(&body::read(payload).await?)?;
     let device = api.store.patch_device(user, id, patch, EpochMs::now()).await?.ok_or(ApiError::DeviceNotFound)?;
@@ -67,7 +70,8 @@ async fn change(Account(user): Account, id: web::Path<String>, payload: Payload,
 }
 
 /// `DELETE /api/devices/{id}`: forgets the device and closes its sockets; 204.
-async fn forget(Account(user): Account, id: web::Path<String>, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
+async fn forget(Account(caller): Account, id: web::Path<String>, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
+    let user = caller.user;
     let id = device_id(&id)?;
     let forgotten = api.store.forget_device(user, id, EpochMs::now()).await?;
     // Also when there was no row: a repeated call closes what the first, answered 503, could not. It reaches only the account's own.

@@ -30,7 +30,7 @@ use actix_web::{
     web::{self, ServiceConfig},
 };
 use relay_actors::{clock::EpochMs, store::Store};
-use relay_protocol::id::UserId;
+use relay_protocol::identity::Identity;
 use std::sync::Arc;
 
 /// What handlers work with; one for both listeners.
@@ -46,12 +46,12 @@ pub struct Api {
 }
 
 impl Api {
-    /// The account whose token these headers carry now.
+    /// The bearer of the token that these headers carry now.
     ///
     /// # Errors
-    /// One of the three token errors.
-    pub fn authenticate(&self, headers: &header::HeaderMap) -> Result<UserId, ApiError> {
-        self.authenticator.authenticate(headers, EpochMs::now())
+    /// As [`Authenticator::authenticate`].
+    pub async fn authenticate(&self, headers: &header::HeaderMap) -> Result<Identity, ApiError> {
+        self.authenticator.authenticate(headers, EpochMs::now()).await
     }
 }
 

@@ -21,7 +21,9 @@ use actix_http::ws::{CloseReason as PeerClose, Item, Message, ProtocolError};
 use actix_web_actors::ws::WebsocketContext;
 use bytes::BytesMut;
 use bytestring::ByteString;
-use relay_protocol::{close::CloseReason, device::Role, envelope::Inbound, error::FrameError, rpc::Request, text::Text};
+use relay_protocol::{
+    close::CloseReason, device::Role, envelope::Inbound, error::FrameError, identity::Identity, rpc::Request, text::Text,
+};
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 /// What a socket needs to know of the configuration.
@@ -183,7 +185,7 @@ impl Drop for DeviceSocket {
         if let Some(router) = &self.router {
             mailbox::deliver(router, Step(Input::SocketClosed { socket: self.link.id }));
         }
-        let Link { id, user, lane, .. } = &*self.link;
+        let Link { id, identity: Identity { user, .. }, lane, .. } = &*self.link;
         let reason = lane.end_reason();
         match self.link.registration() {
             Some(Registration { connection, route, .. }) => {

@@ -8,7 +8,8 @@ use super::{lane::Lane, tcp::TcpHandle};
 use crate::user_router::message::SocketId;
 use relay_protocol::{
     device::Role,
-    id::{ConnectionId, Route, UserId},
+    id::{ConnectionId, Route},
+    identity::Identity,
 };
 use std::{
     sync::{
@@ -23,8 +24,8 @@ use std::{
 pub struct Link {
     /// The socket.
     pub id: SocketId,
-    /// The account of its bearer token.
-    pub user: UserId,
+    /// Who opened it, by the bearer token of the upgrade.
+    pub identity: Identity,
     /// `X-Client-Type`.
     pub role: Role,
     /// Frames on their way out.
@@ -50,10 +51,10 @@ pub struct Registration {
 
 impl Link {
     /// A link of a socket that has just opened. Without a TCP handle (in tests) a frozen actor can only be abandoned.
-    pub fn new(id: SocketId, user: UserId, role: Role, outbound_bytes_max: usize, tcp: Option<Arc<TcpHandle>>, now: Instant) -> Self {
+    pub fn new(id: SocketId, identity: Identity, role: Role, outbound_bytes_max: usize, tcp: Option<Arc<TcpHandle>>, now: Instant) -> Self {
         Link {
             id,
-            user,
+            identity,
             role,
             lane: Lane::new(outbound_bytes_max, now),
             activity: Activity::new(now),

@@ -3,7 +3,7 @@
 
 use super::{link::Link, tcp::TcpHandle};
 use crate::{clock, user_router::message::SocketId};
-use relay_protocol::{device::Role, id::UserId};
+use relay_protocol::{device::Role, identity::Identity};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -21,9 +21,9 @@ pub struct SocketTable {
 
 impl SocketTable {
     /// Opens a socket; it is in the table until the guard is dropped.
-    pub fn open(self: &Arc<Self>, user: UserId, role: Role, outbound_bytes_max: usize, tcp: Option<Arc<TcpHandle>>) -> OpenSocket {
+    pub fn open(self: &Arc<Self>, identity: Identity, role: Role, outbound_bytes_max: usize, tcp: Option<Arc<TcpHandle>>) -> OpenSocket {
         let id = SocketId(self.last_id.fetch_add(1, Relaxed) + 1);
-        let link = Arc::new(Link::new(id, user, role, outbound_bytes_max, tcp, clock::now()));
+        let link = Arc::new(Link::new(id, identity, role, outbound_bytes_max, tcp, clock::now()));
         self.lock().insert(id, link.clone());
         OpenSocket { table: self.clone(), link }
     }

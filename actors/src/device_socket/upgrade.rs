@@ -17,7 +17,7 @@ use actix_web::{
 };
 use actix_web_actors::ws::{self, WebsocketContext};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use relay_protocol::{device::Role, id::UserId};
+use relay_protocol::{device::Role, identity::Identity};
 use std::{cell::Cell, rc::Rc, sync::Arc};
 
 /// A request that is no websocket upgrade.
@@ -87,13 +87,13 @@ impl Sockets {
         &self,
         request: &HttpRequest,
         payload: Payload,
-        user: UserId,
+        identity: Identity,
         role: Role,
         header_target: Option<String>,
         tcp: Option<Arc<TcpHandle>>,
     ) -> Result<HttpResponse, actix_web::Error> {
         let mut response = ws::handshake(request)?;
-        let socket = self.table.open(user, role, self.config.outbound_bytes_max, tcp);
+        let socket = self.table.open(identity, role, self.config.outbound_bytes_max, tcp);
         let link = socket.link().clone();
         tracing::debug!(socket = %link.id, %role, "socket opened");
         let input = SharedInput::new(payload, self.config.gate, role, clock::now());

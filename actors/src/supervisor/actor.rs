@@ -134,8 +134,8 @@ impl Supervisor {
     /// of it as of any other end.
     fn retire(&self, link: &Link, reason: CloseReason, now: Instant) {
         self.counters.retired(reason);
-        tracing::debug!(user = %link.user, socket = %link.id, reason = reason.text(), queued = link.lane.queued_bytes(), "retiring");
-        let told = link.registration().is_some() && self.directory.hint(link.user, Input::Retire { socket: link.id, reason });
+        tracing::debug!(user = %link.identity.user, socket = %link.id, reason = reason.text(), queued = link.lane.queued_bytes(), "retiring");
+        let told = link.registration().is_some() && self.directory.hint(link.identity.user, Input::Retire { socket: link.id, reason });
         if !told {
             link.lane.close(reason, now);
         }

@@ -92,13 +92,14 @@ mod tests {
     use relay_protocol::{
         device::Role,
         id::{ConnectionId, DeviceId, Route, UserId},
+        identity::Identity,
         text::Text,
     };
     use uuid::Uuid;
 
     fn link(registered: bool) -> (Link, Instant) {
         let start = clock::now();
-        let link = Link::new(SocketId(1), UserId(Uuid::nil()), Role::Desktop, 1_000, None, start);
+        let link = Link::new(SocketId(1), Identity::of_jwt(UserId(Uuid::nil())), Role::Desktop, 1_000, None, start);
         if registered {
             let route = Route::Desktop(DeviceId(Uuid::nil()));
             link.set_registered(Registration { connection: ConnectionId(Uuid::nil()), route, at: start });

@@ -23,6 +23,7 @@ use relay_protocol::{
     device::{DeviceFacts, Presence, Role},
     envelope::Inbound,
     id::{DeviceId, RelayInstanceId, UserId},
+    identity::Identity,
     limits,
     rpc::Request,
 };
@@ -130,7 +131,7 @@ impl Rig {
 
     /// A socket that has not registered.
     pub fn open(&self, role: Role) -> Peer {
-        let socket = self.sockets.open(self.user, role, limits::OUTBOUND_BYTES_MAX, None);
+        let socket = self.sockets.open(Identity::of_jwt(self.user), role, limits::OUTBOUND_BYTES_MAX, None);
         Peer { socket: Some(socket), router: None }
     }
 

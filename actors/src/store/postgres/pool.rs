@@ -143,11 +143,14 @@ impl StatementPool {
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
         let unavailable = |cause: &str| StoreError::Unavailable(cause.into());
-        let (stays, left) = oneshot::channel();
+        let (stays, left) = oneshot::channel::<()>();
         let handle = self.runtime.handle().ok_or_else(|| unavailable("the store is closed"))?;
         let answer = handle.spawn(work(CallerLeft(left))).await;
-        drop::<oneshot::Sender<()>>(stays);
-        answer.unwrap_or_else(|_panic| Err(unavailable("a statement panicked")))
+        drop(stays);
+        answer.unwrap_or_else(|_panic| {
+            tracing::error!("panic in a storage statement");
+            Err(unavailable("the statement panicked"))
+        })
     }
 
     pub(super) fn connections(&self) -> Connections {
@@ -193,6 +196,7 @@ impl Connections {
                 drop(Object::take(connection));
             } else if connection.is_closed() || ends_connection(&error) {
                 let was_pooled = Object::metrics(&connection).recycle_count > 0;
+                tracing::warn!(cause = describe(&error), "database connection lost");
                 self.give_up(connection);
                 if may_repeat && was_pooled {
                     may_repeat = false;

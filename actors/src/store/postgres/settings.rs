@@ -96,8 +96,9 @@ impl Settings {
 
 /// What the URL leaves open is set so that nothing hangs. The limit on statements is always this relay's.
 fn protect(config: &mut Config) {
+    // Notices tell of tables that exist already; tokio-postgres would log them.
     let options = config.get_options().map(|options| format!("{options} ")).unwrap_or_default();
-    config.options(format!("{options}-c statement_timeout={}", STATEMENT_TIMEOUT.as_millis()));
+    config.options(format!("{options}-c statement_timeout={} -c client_min_messages=warning", STATEMENT_TIMEOUT.as_millis()));
     if config.get_application_name().is_none() {
         config.application_name("relay");
     }
@@ -177,11 +178,17 @@ mod tests {
         assert_eq!(plain.get_connect_timeout(), Some(&CONNECT_TIMEOUT));
         assert_eq!(plain.get_tcp_user_timeout(), Some(&TCP_USER_TIMEOUT));
         assert_eq!((plain.get_keepalives_idle(), plain.get_keepalives_retries()), (KEEPALIVE_IDLE, Some(KEEPALIVE_RETRIES)));
-        assert_eq!((plain.get_application_name(), plain.get_options()), (Some("relay"), Some("-c statement_timeout=2000")));
+        assert_eq!(
+            (plain.get_application_name(), plain.get_options()),
+            (Some("relay"), Some("-c statement_timeout=2000 -c client_min_messages=warning"))
+        );
         let said = "postgres://u:p@h/d?connect_timeout=9&application_name=x&options=-c%20work_mem%3D64kB";
         let said = Settings::parse(said).unwrap().config;
         assert_eq!(said.get_connect_timeout(), Some(&Duration::from_secs(9)));
-        assert_eq!((said.get_application_name(), said.get_options()), (Some("x"), Some("-c work_mem=64kB -c statement_timeout=2000")));
+        assert_eq!(
+            (said.get_application_name(), said.get_options()),
+            (Some("x"), Some("-c work_mem=64kB -c statement_timeout=2000 -c client_min_messages=warning"))
+        );
     }
 
     #[test]

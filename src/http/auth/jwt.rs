@@ -1,29 +1,11 @@
-//! Who is calling: account tokens (HS256 JWTs, device-lane section 1) and the admin token.
-//!
-//! Both come in the `Authorization` header and nowhere else: what stands in a query string ends up in logs.
+//! Account tokens: HS256 JWTs (device-lane section 1).
 
-use super::{Api, error::ApiError};
-use crate::{
-    limits::{BEARER_BYTES_MAX, JWT_LEEWAY},
-    secrets::Secret,
-};
-use actix_web::{
-    FromRequest, HttpRequest,
-    dev::Payload,
-    http::header::{self, HeaderMap},
-    web,
-};
+use crate::{http::error::ApiError, limits::JWT_LEEWAY, secrets::Secret};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use relay_actors::clock::EpochMs;
 use relay_protocol::id::UserId;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
-use std::{
-    fmt,
-    future::{Ready, ready},
-    time::Duration,
-};
-use subtle::ConstantTimeEq;
+use std::{fmt, time::Duration};
 
 /// What an account token must be signed with and say.
 #[derive(Clone, Debug)]
@@ -48,8 +30,8 @@ impl fmt::Display for KeyError {
 
 impl std::error::Error for KeyError {}
 
-/// Checks account tokens.
-pub struct Authenticator {
+/// Checks JWTs.
+pub struct Verifier {
     key: DecodingKey,
     validation: Validation,
 }
@@ -62,7 +44,7 @@ struct Claims {
     nbf: Option<f64>,
 }
 
-impl Authenticator {
+impl Verifier {
     /// One that requires tokens after these rules.
     ///
     /// # Errors
@@ -86,18 +68,14 @@ impl Authenticator {
             None => validation.validate_aud = false,
         }
         validation.set_required_spec_claims(&required);
-        Ok(Authenticator { key, validation })
+        Ok(Verifier { key, validation })
     }
 
-    /// The account whose token these headers carry.
+    /// The account of this token.
     ///
     /// # Errors
-    /// [`ApiError::TokenMissing`], [`ApiError::TokenInvalid`] or [`ApiError::TokenExpired`].
-    pub fn authenticate(&self, headers: &HeaderMap, now: EpochMs) -> Result<UserId, ApiError> {
-        self.account_of(bearer(headers)?, now)
-    }
-
-    fn account_of(&self, token: &str, now: EpochMs) -> Result<UserId, ApiError> {
+    /// [`ApiError::TokenInvalid`] or [`ApiError::TokenExpired`].
+    pub fn account_of(&self, token: &str, now: EpochMs) -> Result<UserId, ApiError> {
         let claims = jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation)
             .map_err(|error| {
                 tracing::debug!(reason = ?std::mem::discriminant(error.kind()), "account token refused");
@@ -142,84 +120,11 @@ pub fn mint(rules: &TokenRules, user: UserId, ttl: Duration, now: EpochMs) -> Re
     jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &key).map_err(KeyError)
 }
 
-/// The admin listener's token, kept as a hash.
-pub struct AdminToken {
-    hash: [u8; 32],
-}
-
-impl AdminToken {
-    /// The token to require.
-    pub fn new(token: &Secret) -> Self {
-        AdminToken { hash: Sha256::digest(token.expose()).into() }
-    }
-
-    /// Whether these headers carry it. Hashes of one length are compared in constant time, so the answer's timing tells neither
-    /// content nor length.
-    ///
-    /// # Errors
-    /// [`ApiError::TokenMissing`] or [`ApiError::TokenInvalid`].
-    pub fn check(&self, headers: &HeaderMap) -> Result<(), ApiError> {
-        let given: [u8; 32] = Sha256::digest(bearer(headers)?).into();
-        if bool::from(given.ct_eq(&self.hash)) { Ok(()) } else { Err(ApiError::TokenInvalid) }
-    }
-}
-
-/// The account of a call, as a handler's argument: the handler runs only for a valid token.
-#[derive(Clone, Copy, Debug)]
-pub struct Account(pub UserId);
-
-impl FromRequest for Account {
-    type Error = ApiError;
-    type Future = Ready<Result<Self, ApiError>>;
-
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(api_of(request).and_then(|api| api.authenticate(request.headers())).map(Account))
-    }
-}
-
-/// The operator of a call, as a handler's argument: the handler runs only for the admin token.
-#[derive(Clone, Copy, Debug)]
-pub struct Operator;
-
-impl FromRequest for Operator {
-    type Error = ApiError;
-    type Future = Ready<Result<Self, ApiError>>;
-
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(api_of(request).and_then(|api| api.admin_token.check(request.headers())).map(|()| Operator))
-    }
-}
-
-fn api_of(request: &HttpRequest) -> Result<&web::Data<Api>, ApiError> {
-    // Every listener carries it; without one nobody can be let in.
-    request.app_data().ok_or(ApiError::TokenInvalid)
-}
-
-/// The token of the one `Authorization: Bearer` header. The scheme's letter case does not matter (RFC 9110 section 11.1).
-fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
-    let mut values = headers.get_all(header::AUTHORIZATION);
-    let value = values.next().ok_or(ApiError::TokenMissing)?;
-    if values.next().is_some() {
-        return Err(ApiError::TokenInvalid);
-    }
-    let value = value.to_str().map_err(|_not_ascii| ApiError::TokenInvalid)?;
-    let (scheme, token) = value.split_once(' ').unwrap_or((value, ""));
-    if !scheme.eq_ignore_ascii_case("bearer") {
-        return Err(ApiError::TokenMissing);
-    }
-    let token = token.trim_matches(' ');
-    match token.len() {
-        0 => Err(ApiError::TokenMissing),
-        1..=BEARER_BYTES_MAX => Ok(token),
-        _ => Err(ApiError::TokenInvalid),
-    }
-}
-
 /// Seconds since the epoch. Exact: milliseconds of any real date fit the 53 bits of an `f64`.
 fn seconds(time: EpochMs) -> f64 {
     time.0 as f64 / 1000.0
 }
 
 #[cfg(test)]
-#[path = "auth_tests.rs"]
+#[path = "jwt_tests.rs"]
 mod tests;

@@ -1,0 +1,160 @@
+//! Who is calling: account tokens ([`jwt`]) and the admin token.
+//!
+//! Both come in the `Authorization` header and nowhere else: what stands in a query string ends up in logs.
+
+pub mod jwt;
+
+use super::{Api, error::ApiError};
+use crate::{limits::BEARER_BYTES_MAX, secrets::Secret};
+use actix_web::{
+    FromRequest, HttpRequest,
+    dev::Payload,
+    http::header::{self, HeaderMap},
+    web,
+};
+use futures_util::future::LocalBoxFuture;
+pub use jwt::{TokenRules, mint};
+use relay_actors::clock::EpochMs;
+use relay_protocol::identity::Identity;
+use sha2::{Digest, Sha256};
+use std::future::{Ready, ready};
+use subtle::ConstantTimeEq;
+
+/// Checks account tokens of every kind.
+pub struct Authenticator {
+    jwt: jwt::Verifier,
+}
+
+impl Authenticator {
+    /// One that takes JWTs after these rules.
+    ///
+    /// # Errors
+    /// The secret is empty.
+    pub fn new(rules: &TokenRules) -> Result<Self, jwt::KeyError> {
+        Ok(Authenticator { jwt: jwt::Verifier::new(rules)? })
+    }
+
+    /// The bearer of the token that these headers carry.
+    ///
+    /// # Errors
+    /// [`ApiError::TokenMissing`], [`ApiError::TokenInvalid`] or [`ApiError::TokenExpired`].
+    pub async fn authenticate(&self, headers: &HeaderMap, now: EpochMs) -> Result<Identity, ApiError> {
+        self.jwt.account_of(bearer(headers)?, now).map(Identity::of_jwt)
+    }
+}
+
+/// The admin listener's token, kept as a hash.
+pub struct AdminToken {
+    hash: [u8; 32],
+}
+
+impl AdminToken {
+    /// The token to require.
+    pub fn new(token: &Secret) -> Self {
+        AdminToken { hash: Sha256::digest(token.expose()).into() }
+    }
+
+    /// Whether these headers carry it. Hashes of one length are compared in constant time, so the answer's timing tells neither
+    /// content nor length.
+    ///
+    /// # Errors
+    /// [`ApiError::TokenMissing`] or [`ApiError::TokenInvalid`].
+    pub fn check(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+        let given: [u8; 32] = Sha256::digest(bearer(headers)?).into();
+        if bool::from(given.ct_eq(&self.hash)) { Ok(()) } else { Err(ApiError::TokenInvalid) }
+    }
+}
+
+/// The caller, as a handler's argument: the handler runs only for a valid token.
+#[derive(Clone, Copy, Debug)]
+pub struct Account(pub Identity);
+
+impl FromRequest for Account {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let request = request.clone();
+        Box::pin(async move { api_of(&request)?.authenticate(request.headers()).await.map(Account) })
+    }
+}
+
+/// The operator of a call, as a handler's argument: the handler runs only for the admin token.
+#[derive(Clone, Copy, Debug)]
+pub struct Operator;
+
+impl FromRequest for Operator {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(api_of(request).and_then(|api| api.admin_token.check(request.headers())).map(|()| Operator))
+    }
+}
+
+fn api_of(request: &HttpRequest) -> Result<&web::Data<Api>, ApiError> {
+    // Every listener carries it; without one nobody can be let in.
+    request.app_data().ok_or(ApiError::TokenInvalid)
+}
+
+/// The token of the one `Authorization: Bearer` header. The scheme's letter case does not matter (RFC 9110 section 11.1).
+fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
+    let mut values = headers.get_all(header::AUTHORIZATION);
+    let value = values.next().ok_or(ApiError::TokenMissing)?;
+    if values.next().is_some() {
+        return Err(ApiError::TokenInvalid);
+    }
+    let value = value.to_str().map_err(|_not_ascii| ApiError::TokenInvalid)?;
+    let (scheme, token) = value.split_once(' ').unwrap_or((value, ""));
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Err(ApiError::TokenMissing);
+    }
+    let token = token.trim_matches(' ');
+    match token.len() {
+        0 => Err(ApiError::TokenMissing),
+        1..=BEARER_BYTES_MAX => Ok(token),
+        _ => Err(ApiError::TokenInvalid),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::http::header::HeaderValue;
+
+    fn headers(authorization: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::AUTHORIZATION, HeaderValue::from_bytes(authorization.as_bytes()).unwrap());
+        headers
+    }
+
+    #[test]
+    fn only_one_bearer_header_counts() {
+        let token = "header.claims.signature";
+        let check = |headers: &HeaderMap| bearer(headers).map(str::to_owned);
+        for accepted in [format!("Bearer {token}"), format!("bearer {token}"), format!("BEARER   {token} ")] {
+            assert_eq!(check(&headers(&accepted)), Ok(token.to_owned()), "{accepted}");
+        }
+        for missing in [String::new(), "Bearer".into(), "Bearer ".into(), format!("Basic {token}"), token.to_owned()] {
+            assert_eq!(check(&headers(&missing)), Err(ApiError::TokenMissing), "{missing}");
+        }
+        assert_eq!(check(&HeaderMap::new()), Err(ApiError::TokenMissing));
+        assert_eq!(check(&headers("Bearer \u{e4}")), Err(ApiError::TokenInvalid));
+        assert_eq!(check(&headers(&format!("Bearer {}", "x".repeat(BEARER_BYTES_MAX + 1)))), Err(ApiError::TokenInvalid));
+
+        let mut twice = headers(&format!("Bearer {token}"));
+        twice.append(header::AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {token}")).unwrap());
+        assert_eq!(check(&twice), Err(ApiError::TokenInvalid));
+    }
+
+    #[test]
+    fn the_admin_token_must_match_whole() {
+        let token = "a".repeat(43);
+        let admin = AdminToken::new(&Secret::new(token.clone()));
+        assert_eq!(admin.check(&headers(&format!("Bearer {token}"))), Ok(()));
+        for wrong in ["a".repeat(42), "a".repeat(44), "b".repeat(43), "A".repeat(43)] {
+            assert_eq!(admin.check(&headers(&format!("Bearer {wrong}"))), Err(ApiError::TokenInvalid), "{wrong}");
+        }
+        assert_eq!(admin.check(&HeaderMap::new()), Err(ApiError::TokenMissing));
+    }
+}
