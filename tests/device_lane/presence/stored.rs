@@ -1,7 +1,7 @@
 //! Statuses on disk: left alone by a process that starts until one reconnect wait has passed, and written by one that ends.
 
 use super::watch::{desktop_socket, phone_socket, presences, stored, until};
-use crate::support::{PATIENCE, account::Account, data_dir::DataDir, raw_socket::Received, relay_process::RelayProcess, scale::scaled};
+use crate::support::{PATIENCE, account::Account, data_dir::Sql, raw_socket::Received, relay_process::RelayProcess, scale::scaled};
 use relay_protocol::{
     device::Presence::{Disconnected, Online, Reconnecting},
     id::DeviceId,
@@ -13,8 +13,8 @@ use tokio::time::Instant;
 type Row = (String, i64);
 
 /// The rows as they are in the database, read by nobody's help.
-async fn rows(data_dir: &DataDir) -> BTreeMap<DeviceId, Row> {
-    let rows = data_dir.sql().await.rows("SELECT id, status, coalesce(status_at, 0) FROM devices").await;
+async fn rows(database: &Sql) -> BTreeMap<DeviceId, Row> {
+    let rows = database.rows("SELECT id, status, coalesce(status_at, 0) FROM devices").await;
     rows.iter().map(|row| (row[0].parse().unwrap(), (row[1].clone(), row[2].parse().unwrap()))).collect()
 }
 
@@ -38,7 +38,8 @@ async fn after_a_crash_statuses_stay_for_one_wait_and_then_tell_who_came_back() 
     crashed.kill();
     drop(sockets);
     let data_dir = crashed.data_dir();
-    let left = rows(&data_dir).await;
+    let database = data_dir.sql().await;
+    let left = rows(&database).await;
 
     let starting = Instant::now();
     let relay = RelayProcess::start_on(data_dir.clone(), &flags).await;
@@ -52,7 +53,7 @@ async fn after_a_crash_statuses_stay_for_one_wait_and_then_tell_who_came_back() 
         BTreeMap::from([(back, Online), (gone, Disconnected), (waiting, Disconnected), (phone_back, Online), (phone_gone, Disconnected)]);
     let mut seen_as_left = 0;
     loop {
-        let (now, elapsed) = (rows(&data_dir).await, starting.elapsed());
+        let (now, elapsed) = (rows(&database).await, starting.elapsed());
         let as_left = |device: &DeviceId| now[device] == left[device];
         if [gone, waiting, phone_gone].iter().all(as_left) {
             seen_as_left += 1;
@@ -89,10 +90,10 @@ async fn an_orderly_end_leaves_no_row_online() {
     }
     tokio::time::sleep(Duration::from_millis(700)).await;
     assert!(relay.alive(), "it waits for its storage");
-    drop(busy);
+    busy.run("ROLLBACK").await;
     assert!(relay.exited().await.success());
 
-    let rows = rows(&relay.data_dir()).await;
+    let rows = rows(&busy).await;
     assert_eq!(rows.len(), 2 * devices);
     let left_as = |device: &DeviceId| rows[device].0.as_str();
     for desktop in &account.desktops {
