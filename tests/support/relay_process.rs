@@ -116,6 +116,15 @@ impl RelayProcess {
         self.status_number("VmHWM:")
     }
 
+    /// Processor time that it has used, of all its threads.
+    pub fn cpu_time(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        // The command's name, in parentheses, may hold spaces. Behind it, fields 14 and 15 of proc(5) are the 12th and 13th.
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+        Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+    }
+
     /// Open file descriptors.
     pub fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
