@@ -13,6 +13,7 @@ mod statements;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod tls_stream;
 
 pub use open::OpenError;
 pub(crate) use pool::{CALL_TIMEOUT, STATEMENT_TIMEOUT};

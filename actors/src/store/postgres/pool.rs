@@ -33,11 +33,11 @@ use tokio_postgres::{NoTls, Row, types::ToSql};
 pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A server that has not answered a statement by then will not: its connection is closed. Longer than the server's own limit by
 /// what an answer takes, so that its word comes first where it still speaks.
-const ANSWER_TIMEOUT: Duration = Duration::from_millis(2_500);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(2_250);
 /// A call waits at most so long for a connection, be it another's or a new one.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(2_500);
 /// A call ends within this time, its second attempt included.
-pub(crate) const CALL_TIMEOUT: Duration = Duration::from_millis(4_500);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_millis(4_750);
 /// A TCP connection to the server is there within this time.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A connection that was not used for this long is asked before it is used.
