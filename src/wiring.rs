@@ -8,6 +8,7 @@ use actix::Actor;
 use relay_actors::{
     counters::Counters,
     device_socket::{GateLimits, Rate, SocketConfig, SocketTable, Sockets},
+    drain::Drain,
     persistence::{Persistence, PersistenceConfig},
     relay::Relay,
     store::{
@@ -103,12 +104,14 @@ pub async fn migrate_server(settings: &postgres::Settings) -> Result<MigrationRe
 pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
     let instance = RelayInstanceId(Uuid::new_v4());
     let (sockets, counters) = (Arc::new(SocketTable::default()), Arc::new(Counters::default()));
+    let drain = Drain::default();
     let persistence = PersistenceConfig { policy_cache: config.policy_cache.0, ..PersistenceConfig::default() };
     let core = CoreConfig {
         resume_ttl: config.resume_ttl.0,
         pending_default: config.pending_default.0,
         pending_load: config.pending_load.0,
         pending_outbox: config.pending_outbox.0,
+        drain: drain.clone(),
         // The account is filled in for each router.
         ..CoreConfig::new(UserId(Uuid::nil()), instance, RandomState::new())
     };
@@ -132,6 +135,6 @@ pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
         heartbeat_interval: config.heartbeat_interval.0,
         outbound_bytes_max: config.outbound_limit.0,
     };
-    let relay = Relay::new(instance, Sockets { table: sockets, directory, config });
+    let relay = Relay::new(instance, Sockets { table: sockets, directory, config }, drain);
     Actors { device_link: device_link::mount(&relay), relay }
 }

@@ -307,6 +307,7 @@ fn the_http_error_table_is_the_code() {
         ApiError::BodyTimeout,
         ApiError::DeviceNotFound,
         ApiError::DeviceOwnershipFailed,
+        ApiError::TooManyDevices,
         ApiError::NotFound,
         ApiError::MethodNotAllowed { allow: "" },
         ApiError::UpgradeRequired,
@@ -334,14 +335,19 @@ fn the_limits_table_is_the_code() {
     let period = |duration| Period(duration).to_string();
     let count = |count: usize| count.to_string();
     let small = |count: u32| count.to_string();
+    let large = |count: u64| count.to_string();
     let values = values! {
         size: MESSAGE_BYTES_MAX, ENVELOPE_BYTES_MAX, UNREGISTERED_MESSAGE_BYTES_MAX;
         small: FRAGMENTS_MAX;
         period: MESSAGE_GROWTH_INTERVAL_MAX, MESSAGE_DURATION_MAX, CLOSE_LINGER;
         small: RATE_BURST, RATE_PER_SECOND;
         size: GLANCE_BYTES_MAX;
-        count: RPC_ID_BYTES_MAX, PENDING_PER_DESKTOP_MAX, PENDING_PER_CLIENT_MAX, PENDING_PER_USER_MAX;
-        period: PENDING_DEFAULT, PENDING_LOAD, PENDING_OUTBOX, RECONNECT_GRACE, RESUME_TTL;
+        count: RPC_ID_BYTES_MAX, PENDING_PER_PROCESS_MAX, PENDING_PER_DESKTOP_MAX, PENDING_PER_CLIENT_MAX, PENDING_PER_USER_MAX;
+        count: SYNC_HISTORY_SESSIONS_MAX, SESSION_ID_BYTES_MAX;
+        large: HISTORY_REVISION_MAX;
+        period: PENDING_DEFAULT, PENDING_LOAD, PENDING_OUTBOX;
+        small: DEVICES_PER_ACCOUNT_MAX, PRESENCE_HISTORY_MAX, PRESENCE_PAGE_DEFAULT, PRESENCE_PAGE_MAX;
+        period: RECONNECT_GRACE, RESUME_TTL;
         period: REGISTER_TIMEOUT, HEARTBEAT_INTERVAL, SILENCE_TIMEOUT;
         size: OUTBOUND_BYTES_MAX;
         period: SATURATED_AFTER, POLICY_CACHE;

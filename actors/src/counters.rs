@@ -18,6 +18,8 @@ pub struct Counters {
     pub retired_silent: Counter,
     /// Connections retired because they could not take their traffic.
     pub retired_saturated: Counter,
+    /// Messages and pings of phones that were over their rate and were dropped, answered or not.
+    pub rate_limited: Counter,
     /// TCP connections ended from outside of their actor.
     pub killed: Counter,
 }
@@ -29,7 +31,12 @@ pub struct Counter(AtomicU64);
 impl Counter {
     /// One more.
     pub fn increment(&self) {
-        self.0.fetch_add(1, Relaxed);
+        self.add(1);
+    }
+
+    /// So many more.
+    pub fn add(&self, count: u64) {
+        self.0.fetch_add(count, Relaxed);
     }
 
     /// The count.

@@ -73,6 +73,11 @@ impl Directory {
         &self.services
     }
 
+    /// The counters of this process.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
     /// Hands a registration to the account's router, which is started on this thread's arbiter if there is none.
     pub fn register(self: &Arc<Self>, registering: Registering) -> Addr<UserRouter> {
         let (router, visit) = self.enter(registering.link.identity.user);

@@ -6,6 +6,7 @@ pub mod clock;
 pub mod counters;
 pub mod device_socket;
 pub mod directory;
+pub mod drain;
 pub mod mailbox;
 pub mod persistence;
 pub mod relay;

@@ -4,6 +4,7 @@ use crate::{
     clock,
     device_socket::{SocketTable, Sockets},
     directory::Directory,
+    drain::Drain,
     mailbox,
     persistence::{Flush, Statement},
     user_router::message::Input,
@@ -13,15 +14,7 @@ use relay_protocol::{
     device::{Presence, Role},
     id::{ConnectionId, DeviceId, RelayInstanceId, Route, UserId},
 };
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 /// How long an HTTP handler waits for a router, which answers from memory.
 const ROUTER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -74,13 +67,13 @@ pub struct StorageHealth {
 pub struct Relay {
     instance: RelayInstanceId,
     sockets: Sockets,
-    draining: Arc<AtomicBool>,
+    drain: Drain,
 }
 
 impl Relay {
-    /// A handle on these sockets and routers.
-    pub fn new(instance: RelayInstanceId, sockets: Sockets) -> Self {
-        Relay { instance, sockets, draining: Arc::default() }
+    /// A handle on these sockets and routers; the routers read the same drain.
+    pub fn new(instance: RelayInstanceId, sockets: Sockets, drain: Drain) -> Self {
+        Relay { instance, sockets, drain }
     }
 
     /// This process, as clients know it.
@@ -103,12 +96,12 @@ impl Relay {
 
     /// Whether the process is leaving and takes no new sockets.
     pub fn is_draining(&self) -> bool {
-        self.draining.load(Relaxed)
+        self.drain.has_begun()
     }
 
-    /// Takes no new sockets from now on, and closes the open ones with 1012.
+    /// Takes no new sockets, registrations and requests from now on, and closes the open sockets with 1012.
     pub fn begin_drain(&self) {
-        self.draining.store(true, Relaxed);
+        self.drain.begin();
         self.close_sockets();
     }
 

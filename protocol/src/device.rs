@@ -66,7 +66,22 @@ pub enum Presence {
     Disconnected,
 }
 
+/// The text is no word of this list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownWord;
+
+impl fmt::Display for UnknownWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the word is not known")
+    }
+}
+
+impl std::error::Error for UnknownWord {}
+
 impl Presence {
+    /// Every variant.
+    pub const ALL: [Presence; 3] = [Presence::Online, Presence::Reconnecting, Presence::Disconnected];
+
     /// The wire word.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -83,7 +98,15 @@ impl fmt::Display for Presence {
     }
 }
 
-/// Why a desktop's presence changed: the `reason` of a `device-status` event.
+impl FromStr for Presence {
+    type Err = UnknownWord;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWord> {
+        Self::ALL.into_iter().find(|presence| presence.as_str() == text).ok_or(UnknownWord)
+    }
+}
+
+/// Why a device's presence changed: the `reason` of a `device-status` event, and of the stored history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PresenceReason {
@@ -105,6 +128,42 @@ pub enum PresenceReason {
     NotEligible,
 }
 
+impl PresenceReason {
+    /// Every variant.
+    pub const ALL: [PresenceReason; 8] = [
+        PresenceReason::Registered,
+        PresenceReason::SocketClosed,
+        PresenceReason::GraceElapsed,
+        PresenceReason::Silent,
+        PresenceReason::Saturated,
+        PresenceReason::LoggedOut,
+        PresenceReason::DeviceForgotten,
+        PresenceReason::NotEligible,
+    ];
+
+    /// The wire word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PresenceReason::Registered => "registered",
+            PresenceReason::SocketClosed => "socketClosed",
+            PresenceReason::GraceElapsed => "graceElapsed",
+            PresenceReason::Silent => "silent",
+            PresenceReason::Saturated => "saturated",
+            PresenceReason::LoggedOut => "loggedOut",
+            PresenceReason::DeviceForgotten => "deviceForgotten",
+            PresenceReason::NotEligible => "notEligible",
+        }
+    }
+}
+
+impl FromStr for PresenceReason {
+    type Err = UnknownWord;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWord> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text).ok_or(UnknownWord)
+    }
+}
+
 /// What registration needs to know of a device row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceFacts {
@@ -116,4 +175,23 @@ pub struct DeviceFacts {
     pub role: Role,
     /// Whether it may use the relay.
     pub relay_eligible: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_of_the_wire_and_read_back() {
+        for presence in Presence::ALL {
+            assert_eq!(serde_json::to_value(presence).unwrap(), presence.as_str());
+            assert_eq!(presence.as_str().parse(), Ok(presence));
+        }
+        for reason in PresenceReason::ALL {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
+            assert_eq!(reason.as_str().parse(), Ok(reason));
+        }
+        assert_eq!("Online".parse::<Presence>(), Err(UnknownWord));
+        assert_eq!("socketclosed".parse::<PresenceReason>(), Err(UnknownWord));
+    }
 }

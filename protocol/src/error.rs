@@ -192,6 +192,8 @@ impl RegisterError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BoundScope {
+    /// All requests of the process.
+    Process,
     /// All requests of one account.
     User,
     /// All requests to one desktop.
@@ -211,6 +213,8 @@ pub enum RpcRefusal {
     MethodNotFound,
     /// A mutation without `idempotencyKey`: an old client.
     IdempotencyKeyRequired,
+    /// `params` of the one method whose `params` the relay types do not have their shape. The text names the shape.
+    InvalidParams(&'static str),
     /// The desktop's socket closed less than the reconnect wait ago.
     DesktopReconnecting,
     /// No connection and no wait.
@@ -238,11 +242,12 @@ pub enum RpcRefusal {
 
 impl RpcRefusal {
     /// Every variant, in the order in which a request meets them; texts and counts stand for any.
-    pub const ALL: [RpcRefusal; 12] = [
+    pub const ALL: [RpcRefusal; 13] = [
         RpcRefusal::RateLimited,
         RpcRefusal::InvalidRequest(""),
         RpcRefusal::MethodNotFound,
         RpcRefusal::IdempotencyKeyRequired,
+        RpcRefusal::InvalidParams(""),
         RpcRefusal::AuthorityChanging,
         RpcRefusal::DesktopReconnecting,
         RpcRefusal::DesktopOffline,
@@ -260,6 +265,7 @@ impl RpcRefusal {
             RpcRefusal::InvalidRequest(_) => -32600,
             RpcRefusal::MethodNotFound => -32601,
             RpcRefusal::IdempotencyKeyRequired => -32026,
+            RpcRefusal::InvalidParams(_) => -32602,
             RpcRefusal::DesktopReconnecting => -32011,
             RpcRefusal::DesktopOffline => -32010,
             RpcRefusal::Expired => -32012,
@@ -284,6 +290,7 @@ impl RpcRefusal {
             RpcRefusal::InvalidRequest(_)
             | RpcRefusal::MethodNotFound
             | RpcRefusal::IdempotencyKeyRequired
+            | RpcRefusal::InvalidParams(_)
             | RpcRefusal::DuplicateRequest
             | RpcRefusal::ConflictingRequest => false,
         }
@@ -293,7 +300,7 @@ impl RpcRefusal {
     pub fn message(&self) -> &'static str {
         match self {
             RpcRefusal::RateLimited => "Too many messages; send the request again later",
-            RpcRefusal::InvalidRequest(fault) => fault,
+            RpcRefusal::InvalidRequest(fault) | RpcRefusal::InvalidParams(fault) => fault,
             RpcRefusal::MethodNotFound => "The contract has no such method",
             RpcRefusal::IdempotencyKeyRequired => "This method changes state and needs an idempotencyKey; please update the app",
             RpcRefusal::DesktopReconnecting => "Desktop is reconnecting",

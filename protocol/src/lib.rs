@@ -12,6 +12,7 @@ pub mod glance;
 pub mod id;
 pub mod identity;
 pub mod limits;
+pub mod params;
 pub mod register;
 pub mod rpc;
 pub mod text;

@@ -29,12 +29,20 @@ pub const GLANCE_BYTES_MAX: usize = 4 * 1024;
 
 /// Longest RPC id, in bytes of decoded UTF-8. Device-lane section 4.
 pub const RPC_ID_BYTES_MAX: usize = 128;
-/// Longest path of pending RPC: one desktop. Seed.
+/// Open requests of the process. Seed.
+pub const PENDING_PER_PROCESS_MAX: usize = 4_096;
+/// Open requests to one desktop. Seed.
 pub const PENDING_PER_DESKTOP_MAX: usize = 128;
 /// Open requests of one phone route. Seed.
 pub const PENDING_PER_CLIENT_MAX: usize = 64;
 /// Open requests of one account. Seed.
 pub const PENDING_PER_USER_MAX: usize = 512;
+/// Sessions that one `session.syncHistoryState` names. As many as the manifest lets a desktop report of one session's outbox.
+pub const SYNC_HISTORY_SESSIONS_MAX: usize = 256;
+/// Longest session id in `params` that the relay types, in bytes of decoded UTF-8. Device-lane section 6, of `appSessionId`.
+pub const SESSION_ID_BYTES_MAX: usize = 1_024;
+/// Highest history revision: the last integer that every client's JSON numbers hold exactly.
+pub const HISTORY_REVISION_MAX: u64 = (1 << 53) - 1;
 /// A record's life where no other rule names one. Seed.
 pub const PENDING_DEFAULT: Duration = Duration::from_secs(90);
 /// A record's life for the two initial timeline loads. Seed.
@@ -42,6 +50,15 @@ pub const PENDING_LOAD: Duration = Duration::from_secs(120);
 /// A record's life for an outbox submit. Seed.
 pub const PENDING_OUTBOX: Duration = Duration::from_secs(31 * 60);
 
+/// Devices of one account, forgotten ones counted, since their rows stay. An account has a handful; a program that registers one per
+/// start must not fill the storage.
+pub const DEVICES_PER_ACCOUNT_MAX: u32 = 1_000;
+/// Presence changes that are kept of one device. A desktop that reconnects once an hour fills a month.
+pub const PRESENCE_HISTORY_MAX: u32 = 1_000;
+/// Presence changes in one answer, unless asked otherwise.
+pub const PRESENCE_PAGE_DEFAULT: u32 = 50;
+/// Presence changes in one answer, at most.
+pub const PRESENCE_PAGE_MAX: u32 = 200;
 /// How long a desktop counts as reconnecting after its socket closed. Seed.
 pub const RECONNECT_GRACE: Duration = Duration::from_secs(90);
 /// A resume session's life from its last RPC. Seed.
@@ -59,5 +76,7 @@ pub const SATURATED_AFTER: Duration = Duration::from_secs(1);
 /// How long compatibility rules are used before they are read again. Seed.
 pub const POLICY_CACHE: Duration = Duration::from_secs(60);
 
+const _: () = assert!(PENDING_PER_CLIENT_MAX <= PENDING_PER_DESKTOP_MAX && PENDING_PER_DESKTOP_MAX <= PENDING_PER_USER_MAX);
+const _: () = assert!(PENDING_PER_USER_MAX <= PENDING_PER_PROCESS_MAX);
 const _: () = assert!(MESSAGE_BYTES_MAX + ENVELOPE_BYTES_MAX <= OUTBOUND_BYTES_MAX);
 const _: () = assert!(HEARTBEAT_INTERVAL.as_secs() * 2 < SILENCE_TIMEOUT.as_secs());

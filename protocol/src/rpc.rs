@@ -8,6 +8,7 @@ use crate::{
     error::{FrameError, RpcRefusal},
     id::{Route, UserId},
     limits::RPC_ID_BYTES_MAX,
+    params,
     text::{Text, TextWriter},
     trace_context::{is_traceparent, is_tracestate},
 };
@@ -131,6 +132,7 @@ fn read_call(text: &ByteString, fields: &RequestFields<'_>, id: RequestId, id_js
     if method.mutation && idempotency_key.is_none() {
         return Err(RpcRefusal::IdempotencyKeyRequired);
     }
+    params::judge(method.name, fields.params)?;
     let at = |raw: &RawValue| span(text, raw.get());
     Ok(Call {
         id,
@@ -454,6 +456,9 @@ mod tests {
             (format!("{id},\"method\":\"System.ping\",{trace}"), -32601),
             (format!("{id},\"method\":\"run.cancel\",{trace}"), -32026),
             (format!("{id},\"method\":\"run.cancel\",{trace},\"idempotencyKey\":null"), -32026),
+            (format!("{id},\"method\":\"session.syncHistoryState\",{trace},\"params\":{{}}"), -32026),
+            (format!("{id},\"method\":\"session.syncHistoryState\",{trace},\"params\":{{}},\"idempotencyKey\":\"k\""), -32602),
+            (format!("{id},\"method\":\"session.syncHistoryState\",{trace},\"idempotencyKey\":\"k\""), -32602),
         ] {
             assert_eq!(refusal(&fields), code, "{fields}");
         }

@@ -12,7 +12,7 @@ use std::{fmt::Write, path::PathBuf};
 
 /// Flags of `relay migrate`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = help_end(&["relay migrate --data-dir ./relay-data", "RELAY_DATABASE_URL=postgres://relay@localhost/relay relay migrate"]))]
+#[command(after_help = help_end(&["relay migrate --data-dir ./relay-data", "relay migrate --database-url postgres://relay@localhost/relay"]))]
 pub struct Args {
     /// Data directory with the embedded database; made if it is not there
     #[arg(long, env = "RELAY_DATA_DIR", value_name = "PATH", default_value = DATA_DIR_DEFAULT)]

@@ -122,7 +122,7 @@ impl DeviceView {
 }
 
 /// A phone is online or disconnected: nobody waits for it to come back.
-fn presence_shown(role: Role, presence: Presence) -> Presence {
+pub(super) fn presence_shown(role: Role, presence: Presence) -> Presence {
     match (role, presence) {
         (Role::Mobile, Presence::Reconnecting) => Presence::Disconnected,
         (Role::Mobile, Presence::Online | Presence::Disconnected) | (Role::Desktop, _) => presence,
@@ -187,7 +187,7 @@ fn relay_eligible(raw: &RawValue) -> Result<bool, ApiError> {
     body::value("relayEligible", raw, "true or false")
 }
 
-fn device_id(text: &str) -> Result<DeviceId, ApiError> {
+pub(super) fn device_id(text: &str) -> Result<DeviceId, ApiError> {
     text.parse().map_err(|_not_a_uuid| ApiError::InvalidDeviceId)
 }
 

@@ -74,6 +74,16 @@ fn closed(fixture: &Fixture) -> Vec<(String, CloseReason)> {
 }
 
 #[actix_web::test]
+async fn an_account_that_is_full_registers_no_other_device_and_updates_its_own() {
+    let fixture = Fixture::new();
+    add(&fixture, ALICE, DESKTOP, "desktop").await;
+    fixture.store.set_full();
+    let refused = add(&fixture, ALICE, PHONE, "mobile").await;
+    assert_eq!((refused.status, refused.code(), &refused.body["error"]["retryable"]), (409, "tooManyDevices", &json!(false)));
+    assert_eq!(add(&fixture, ALICE, DESKTOP, "desktop").await.status, 200);
+}
+
+#[actix_web::test]
 async fn a_device_is_registered_once_and_updated_afterwards() {
     let fixture = Fixture::new();
     let first = call(&fixture, ALICE, "POST", "/api/devices", registration_of(&DESKTOP.to_uppercase(), "desktop")).await;

@@ -29,6 +29,8 @@ pub enum ApiError {
     DeviceNotFound,
     /// The device id belongs to another account.
     DeviceOwnershipFailed,
+    /// The account has as many devices as it may.
+    TooManyDevices,
     /// There is no such path.
     NotFound,
     /// The path does not take this method.
@@ -60,6 +62,7 @@ impl ApiError {
             ApiError::BodyTimeout => "requestTimeout",
             ApiError::DeviceNotFound => "deviceNotFound",
             ApiError::DeviceOwnershipFailed => "deviceOwnershipFailed",
+            ApiError::TooManyDevices => "tooManyDevices",
             ApiError::NotFound => "notFound",
             ApiError::MethodNotAllowed { .. } => "methodNotAllowed",
             ApiError::UpgradeRequired => "upgradeRequired",
@@ -77,7 +80,7 @@ impl ApiError {
             ApiError::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ApiError::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             ApiError::DeviceNotFound | ApiError::NotFound => StatusCode::NOT_FOUND,
-            ApiError::DeviceOwnershipFailed => StatusCode::CONFLICT,
+            ApiError::DeviceOwnershipFailed | ApiError::TooManyDevices => StatusCode::CONFLICT,
             ApiError::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
             ApiError::StorageUnavailable | ApiError::RouterUnavailable | ApiError::RelayDraining => StatusCode::SERVICE_UNAVAILABLE,
@@ -96,6 +99,7 @@ impl ApiError {
             | ApiError::PayloadTooLarge
             | ApiError::DeviceNotFound
             | ApiError::DeviceOwnershipFailed
+            | ApiError::TooManyDevices
             | ApiError::NotFound
             | ApiError::MethodNotAllowed { .. }
             | ApiError::UpgradeRequired => false,
@@ -114,6 +118,7 @@ impl ApiError {
             ApiError::BodyTimeout => "the body did not arrive in time",
             ApiError::DeviceNotFound => "the account has no such device",
             ApiError::DeviceOwnershipFailed => "the device id belongs to another account",
+            ApiError::TooManyDevices => "the account has as many devices as it may, forgotten ones counted; register one of them again",
             ApiError::NotFound => "there is nothing at this path",
             ApiError::MethodNotAllowed { .. } => "this path does not take this method",
             ApiError::UpgradeRequired => "only websocket version 13 is spoken here",
@@ -134,6 +139,7 @@ impl ApiError {
             | ApiError::BodyTimeout
             | ApiError::DeviceNotFound
             | ApiError::DeviceOwnershipFailed
+            | ApiError::TooManyDevices
             | ApiError::NotFound
             | ApiError::MethodNotAllowed { .. }
             | ApiError::UpgradeRequired
@@ -197,6 +203,7 @@ impl From<StoreError> for ApiError {
                 ApiError::StorageUnavailable
             }
             StoreError::OtherAccount => ApiError::DeviceOwnershipFailed,
+            StoreError::TooManyDevices => ApiError::TooManyDevices,
         }
     }
 }

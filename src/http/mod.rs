@@ -11,6 +11,7 @@ pub mod devices;
 pub mod error;
 pub mod health;
 pub mod port;
+pub mod presence;
 pub mod time;
 
 #[cfg(test)]
@@ -63,6 +64,7 @@ pub fn public_routes(config: &mut ServiceConfig, api: web::Data<Api>, device_lin
     config.app_data(api);
     health::public_routes(config);
     devices::routes(config);
+    presence::routes(config);
     device_link(config);
     config.default_service(web::to(not_found));
 }

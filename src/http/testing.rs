@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use relay_actors::{
     clock::EpochMs,
     relay::{ConnectionInfo, RouterUnavailable, StorageHealth},
-    store::{Device, DevicePatch, DeviceWrite, MinimumProtocolRule, StatusWrite, Store, StoreError, Upserted},
+    store::{Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted},
 };
 use relay_protocol::{
     close::CloseReason,
@@ -39,6 +39,8 @@ pub(crate) struct MemoryStore {
 #[derive(Default)]
 struct StoreState {
     rows: Vec<(Device, bool)>,
+    history: Vec<(DeviceId, PresenceChange)>,
+    full: bool,
     away: bool,
 }
 
@@ -52,6 +54,15 @@ impl MemoryStore {
         let mut state = self.lock();
         let row = state.rows.iter_mut().find(|(device, _)| device.facts.id == id).unwrap();
         (row.0.status, row.0.status_at) = (status, Some(at));
+    }
+
+    /// No account may have another device.
+    pub(crate) fn set_full(&self) {
+        self.lock().full = true;
+    }
+
+    pub(crate) fn add_change(&self, id: &str, change: PresenceChange) {
+        self.lock().history.push((id.parse().unwrap(), change));
     }
 
     fn lock(&self) -> MutexGuard<'_, StoreState> {
@@ -71,6 +82,9 @@ impl Store for MemoryStore {
         let known = state.rows.iter().position(|(device, _)| device.facts.id == write.id);
         if known.is_some_and(|index| state.rows[index].0.facts.user != write.user) {
             return Err(StoreError::OtherAccount);
+        }
+        if known.is_none() && state.full {
+            return Err(StoreError::TooManyDevices);
         }
         let before = known.map(|index| state.rows.remove(index));
         let device = Device {
@@ -120,8 +134,10 @@ impl Store for MemoryStore {
         Ok(row.map(|(_, forgotten)| *forgotten = true).is_some())
     }
 
-    async fn look_up(&self, _ids: &[DeviceId]) -> Result<Vec<DeviceFacts>, StoreError> {
-        Ok(Vec::new())
+    async fn look_up(&self, ids: &[DeviceId]) -> Result<Vec<DeviceFacts>, StoreError> {
+        let state = self.here()?;
+        let is_asked_for = |device: &Device| ids.contains(&device.facts.id);
+        Ok(state.rows.iter().filter(|(device, gone)| is_asked_for(device) && !gone).map(|(device, _)| device.facts.clone()).collect())
     }
 
     async fn write_statuses(&self, _writes: &[StatusWrite], _instance: RelayInstanceId) -> Result<(), StoreError> {
@@ -130,6 +146,15 @@ impl Store for MemoryStore {
 
     async fn disconnect_stale(&self, _instance: RelayInstanceId, _at: EpochMs) -> Result<u64, StoreError> {
         Ok(0)
+    }
+
+    async fn presence_history(&self, id: DeviceId, before: Option<EpochMs>, limit: u32) -> Result<Vec<PresenceChange>, StoreError> {
+        let state = self.here()?;
+        let mut changes: Vec<_> = state.history.iter().filter(|(device, _)| *device == id).map(|(_, change)| *change).collect();
+        changes.retain(|change| before.is_none_or(|before| change.at < before));
+        changes.sort_by_key(|change| std::cmp::Reverse(change.at));
+        changes.truncate(limit as usize);
+        Ok(changes)
     }
 
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {

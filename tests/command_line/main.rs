@@ -5,6 +5,7 @@
 //! | `printed` | the commands that `relay serve` prints, typed as they stand |
 //! | `use_of` | devices, tokens, wrong use |
 //! | `serve` | starts that cannot be, two processes, the ready file, signals, `relay migrate` |
+//! | `database` | a database server that is not there, or refuses |
 //! | `clients` | `relay desktop` and `relay phone` against a server that does what each test needs |
 //! | `waiting` | `relay phone` while its desktop is away |
 //! | `logs` | which lines there are, and what is in none of them |
@@ -15,6 +16,7 @@
 mod support;
 
 mod clients;
+mod database;
 mod logs;
 mod printed;
 mod serve;

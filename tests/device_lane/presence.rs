@@ -13,6 +13,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod events;
+mod history;
 mod replacement;
 mod several;
 mod stored;

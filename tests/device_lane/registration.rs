@@ -6,6 +6,7 @@
 
 mod frames;
 mod resume;
+mod resume_after_close;
 mod visibility;
 
 use crate::support::{

@@ -75,6 +75,8 @@ pub struct Gate {
     answers: Bucket,
     /// The current frame is swallowed.
     dropping: bool,
+    /// Messages and pings for which there was no token, and that nobody has counted yet.
+    dropped: u64,
     /// The start of the message that is being dropped; none when it will not be answered.
     glance: Option<Glance>,
 }
@@ -153,6 +155,7 @@ impl Gate {
             tokens: Bucket::new(limits.rate, now),
             answers: Bucket::new(limits.rate, now),
             dropping: false,
+            dropped: 0,
             glance: None,
         }
     }
@@ -165,6 +168,11 @@ impl Gate {
     /// Whether the peer's close frame has come; nothing after it counts.
     pub fn is_closed(&self) -> bool {
         self.closing
+    }
+
+    /// How many messages and pings have been dropped since this was last asked.
+    pub fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
     }
 
     /// What the last chunk did to its message. A header that is not whole counts as one that has begun.
@@ -244,6 +252,7 @@ impl Gate {
             return Some(until);
         }
         self.dropping = true;
+        self.dropped += 1;
         if opcode == 0x1 {
             self.glance = self.answers.has_token(now).then(Glance::default);
         }

@@ -7,7 +7,7 @@ use super::{
     input::{Judged, SharedInput},
     link::Link,
 };
-use crate::clock;
+use crate::{clock, counters::Counters};
 use actix_web::error::PayloadError;
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
@@ -27,6 +27,7 @@ use tokio::time::Sleep;
 pub(super) struct GatedInput {
     input: SharedInput,
     link: Arc<Link>,
+    counters: Arc<Counters>,
     violation: Rc<Cell<Option<CloseReason>>>,
     pace: Pace,
     ended: bool,
@@ -62,8 +63,8 @@ impl Pace {
 }
 
 impl GatedInput {
-    pub(super) fn new(input: SharedInput, link: Arc<Link>, violation: Rc<Cell<Option<CloseReason>>>) -> Self {
-        GatedInput { input, link, violation, pace: Pace::default(), ended: false }
+    pub(super) fn new(input: SharedInput, link: Arc<Link>, counters: Arc<Counters>, violation: Rc<Cell<Option<CloseReason>>>) -> Self {
+        GatedInput { input, link, counters, violation, pace: Pace::default(), ended: false }
     }
 }
 
@@ -79,7 +80,7 @@ impl Stream for GatedInput {
                 return Poll::Pending;
             }
             let (registered, now) = (self.link.registration().is_some(), clock::now());
-            let Judged { mut chunk, passed, progress } = match self.input.poll_judged(registered, now, cx) {
+            let Judged { mut chunk, passed, progress, dropped } = match self.input.poll_judged(registered, now, cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => {
                     self.ended = true;
@@ -88,6 +89,7 @@ impl Stream for GatedInput {
                 Poll::Ready(Some(judged)) => judged,
             };
             self.link.activity.on_input(now, progress);
+            self.counters.rate_limited.add(dropped);
             if let Some(until) = passed.paced_until {
                 self.link.activity.on_paced(until);
                 self.pace.wait_until(until);
@@ -112,5 +114,31 @@ impl Stream for GatedInput {
             whole.extend_from_slice(&chunk);
             return Poll::Ready(Some(Ok(whole.freeze())));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device_socket::{bucket::Rate, gate::GateLimits, gate_testing::frame_claiming, table::SocketTable};
+    use actix_web::{FromRequest, test::TestRequest, web::Payload};
+    use futures_util::StreamExt;
+    use relay_protocol::{device::Role, id::UserId, identity::Identity};
+
+    #[actix::test]
+    async fn each_message_and_ping_that_is_dropped_is_counted_once() {
+        let text = |payload: &[u8]| frame_claiming(0x81, payload.len() as u64, payload);
+        let fragments = [frame_claiming(0x01, 1, b"{"), frame_claiming(0x00, 0, b""), frame_claiming(0x80, 1, b"}")].concat();
+        let bytes = [text(b"{}"), fragments, frame_claiming(0x89, 1, b"p"), frame_claiming(0x8a, 0, b""), text(b"")].concat();
+        let (request, mut payload) = TestRequest::default().set_payload(bytes).to_http_parts();
+        let payload = Payload::from_request(&request, &mut payload).await.unwrap();
+        let limits = GateLimits { rate: Rate { burst: 1, per_second: 1 }, ..GateLimits::default() };
+        let (table, counters) = (Arc::new(SocketTable::default()), Arc::new(Counters::default()));
+        let socket = table.open(Identity::of_jwt(UserId(uuid::Uuid::nil())), Role::Mobile, 1 << 20, None);
+        let input = SharedInput::new(payload, limits, Role::Mobile, clock::now());
+        let gated = GatedInput::new(input, socket.link().clone(), counters.clone(), Rc::default());
+        let passed: Vec<u8> = gated.map(|chunk| chunk.unwrap().to_vec()).concat().await;
+        assert_eq!(passed, [text(b"{}"), frame_claiming(0x8a, 0, b"")].concat());
+        assert_eq!(counters.rate_limited.get(), 3, "a message in fragments, a ping, a message");
     }
 }

@@ -32,6 +32,8 @@ pub(super) struct Judged {
     pub(super) chunk: Bytes,
     pub(super) passed: Passed,
     pub(super) progress: MessageProgress,
+    /// Messages and pings that the rate limit swallowed.
+    pub(super) dropped: u64,
 }
 
 impl SharedInput {
@@ -52,7 +54,7 @@ impl SharedInput {
                     input.rest = chunk.split_off(passed.judged);
                 }
                 input.violated = passed.violation.is_some();
-                Poll::Ready(Some(Judged { chunk, passed, progress: input.gate.progress() }))
+                Poll::Ready(Some(Judged { chunk, passed, progress: input.gate.progress(), dropped: input.gate.take_dropped() }))
             }
         }
     }

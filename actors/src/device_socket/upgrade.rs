@@ -98,7 +98,7 @@ impl Sockets {
         tracing::debug!(socket = %link.id, %role, "socket opened");
         let input = SharedInput::new(payload, self.config.gate, role, clock::now());
         let violation = Rc::new(Cell::new(None));
-        let gated = GatedInput::new(input.clone(), link.clone(), violation.clone());
+        let gated = GatedInput::new(input.clone(), link.clone(), self.directory.counters().clone(), violation.clone());
         let actor = DeviceSocket::new(link, self.directory.clone(), self.config.heartbeat_interval, header_target, violation);
         // The gate has the real cap; the codec's own only must not be smaller.
         let codec = Codec::new().max_size(self.config.gate.message_bytes_max);

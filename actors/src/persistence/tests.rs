@@ -3,13 +3,16 @@
 use super::*;
 use crate::{
     clock::{self, EpochMs},
-    store::{Device, DevicePatch, DeviceWrite, MinimumProtocolRule, StatusWrite, Store, StoreError, Upserted, sqlite::SqliteStore},
+    store::{
+        Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted,
+        sqlite::SqliteStore,
+    },
 };
 use actix::{Actor, Addr, prelude::SendError};
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use relay_protocol::{
-    device::{DeviceFacts, Presence, Role},
+    device::{DeviceFacts, Presence, PresenceReason, Role},
     id::{DeviceId, RelayInstanceId, UserId},
     version::Version,
 };
@@ -30,7 +33,7 @@ fn facts(n: u128) -> DeviceFacts {
 }
 
 fn status(device: u128, status: Presence) -> WriteStatus {
-    WriteStatus(StatusWrite { device: id(device), status, at: NOW })
+    WriteStatus(StatusWrite { device: id(device), status, reason: PresenceReason::Registered, at: NOW })
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -110,6 +113,10 @@ impl Store for TimedStore {
     async fn disconnect_stale(&self, _instance: RelayInstanceId, at: EpochMs) -> Result<u64, StoreError> {
         self.log().stale.push((clock::now(), at));
         self.answer(0).await
+    }
+
+    async fn presence_history(&self, _: DeviceId, _: Option<EpochMs>, _: u32) -> Result<Vec<PresenceChange>, StoreError> {
+        Ok(Vec::new())
     }
 
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {
@@ -300,7 +307,8 @@ async fn sqlite_behind_the_actor() {
 
     // Device 1 was left online by an earlier process, device 2 came back to this one.
     let earlier = RelayInstanceId(Uuid::from_u128(9));
-    let left = [1, 2].map(|device| StatusWrite { device: id(device), status: Presence::Online, at: NOW });
+    let left =
+        [1, 2].map(|device| StatusWrite { device: id(device), status: Presence::Online, reason: PresenceReason::Registered, at: NOW });
     store.write_statuses(&left, earlier).await.unwrap();
     actor.send(status(2, Presence::Online)).await.unwrap();
     actor.send(ReconcileStale { at: NOW.plus(STATEMENT) }).await.unwrap();

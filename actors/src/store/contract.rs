@@ -5,13 +5,14 @@
 
 use crate::{
     clock::EpochMs,
-    store::{Device, DevicePatch, DeviceWrite, MinimumProtocolRule, StatusWrite, Store, StoreError, Upserted},
+    store::{Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted},
 };
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use relay_protocol::{
-    device::{DeviceFacts, Presence, Role},
+    device::{DeviceFacts, Presence, PresenceReason, Role},
     id::{DeviceId, RelayInstanceId, UserId},
+    limits::{DEVICES_PER_ACCOUNT_MAX, PRESENCE_HISTORY_MAX},
 };
 use std::collections::BTreeSet;
 use uuid::Uuid;
@@ -42,6 +43,12 @@ macro_rules! store_contract_suite {
             status_writes_pass_over_what_is_not_there,
             the_last_of_two_status_writes_counts,
             stale_statuses_of_other_processes_are_ended,
+            history_is_newest_first_and_read_in_pages,
+            a_repeated_write_and_one_of_the_same_millisecond_leave_one_change,
+            history_of_devices_is_apart_and_of_forgotten_ones_gone,
+            ended_statuses_enter_the_history,
+            only_the_newest_changes_are_kept,
+            an_account_has_so_many_devices,
             rules_with_a_minimum_are_read,
             texts_come_back_as_they_were,
             two_hundred_registrations_at_once,
@@ -108,8 +115,27 @@ async fn listed(fixture: &dyn Fixture, owner: u128) -> Vec<DeviceId> {
     fixture.store().devices_of(user(owner)).await.unwrap().iter().map(|device| device.facts.id).collect()
 }
 
+/// Some reason, another one for each status.
+fn reason_of(status: Presence) -> PresenceReason {
+    match status {
+        Presence::Online => PresenceReason::Registered,
+        Presence::Reconnecting => PresenceReason::Silent,
+        Presence::Disconnected => PresenceReason::NotEligible,
+    }
+}
+
+fn change(status: Presence, at: EpochMs, by: u128) -> PresenceChange {
+    PresenceChange { status, reason: reason_of(status), at, instance: process(by) }
+}
+
+/// The whole history of a device.
+async fn history(fixture: &dyn Fixture, device: u128) -> Vec<PresenceChange> {
+    fixture.store().presence_history(id(device), None, u32::MAX).await.unwrap()
+}
+
 async fn set_status(fixture: &dyn Fixture, writes: &[(u128, Presence, EpochMs)], by: u128) {
-    let writes: Vec<_> = writes.iter().map(|&(device, status, at)| StatusWrite { device: id(device), status, at }).collect();
+    let writes: Vec<_> =
+        writes.iter().map(|&(device, status, at)| StatusWrite { device: id(device), status, reason: reason_of(status), at }).collect();
     fixture.store().write_statuses(&writes, process(by)).await.unwrap();
 }
 
@@ -324,6 +350,116 @@ pub(crate) async fn stale_statuses_of_other_processes_are_ended(fixture: &dyn Fi
     assert_eq!(seen, [(gone, Some(T3)), (gone, Some(T3)), (gone, Some(T1)), (Presence::Reconnecting, Some(T2)), (gone, None)]);
     assert_eq!(fixture.store().disconnect_stale(process(2), T3).await, Ok(0));
     assert_eq!(fixture.store().disconnect_stale(process(3), T3).await, Ok(1), "a third process ends what the second left");
+}
+
+pub(crate) async fn history_is_newest_first_and_read_in_pages(fixture: &dyn Fixture) {
+    add(fixture, 1, 1).await;
+    assert_eq!(history(fixture, 1).await, []);
+    // The clock was set back before the last one.
+    set_status(fixture, &[(1, Presence::Online, T1)], 1).await;
+    set_status(fixture, &[(1, Presence::Disconnected, T3)], 1).await;
+    set_status(fixture, &[(1, Presence::Reconnecting, T2)], 2).await;
+    let all = [change(Presence::Disconnected, T3, 1), change(Presence::Reconnecting, T2, 2), change(Presence::Online, T1, 1)];
+    assert_eq!(history(fixture, 1).await, all);
+    let after = EpochMs(T3.0 + 1);
+    for (before, limit, expected) in [
+        (None, 1, &all[..1]),
+        (None, 2, &all[..2]),
+        (None, 3, &all[..]),
+        (Some(after), 3, &all[..]),
+        (Some(T3), 3, &all[1..]),
+        (Some(T2), 3, &all[2..]),
+        (Some(T1), 3, &[]),
+        (Some(T3), 1, &all[1..2]),
+        (Some(EpochMs(i64::MAX)), 1, &all[..1]),
+        (Some(EpochMs(i64::MIN)), 1, &[]),
+        (None, 0, &[]),
+    ] {
+        assert_eq!(fixture.store().presence_history(id(1), before, limit).await.unwrap(), expected, "{before:?} {limit}");
+    }
+}
+
+pub(crate) async fn a_repeated_write_and_one_of_the_same_millisecond_leave_one_change(fixture: &dyn Fixture) {
+    add(fixture, 1, 1).await;
+    for _ in 0..2 {
+        set_status(fixture, &[(1, Presence::Online, T1)], 1).await;
+        assert_eq!(history(fixture, 1).await, [change(Presence::Online, T1, 1)]);
+    }
+    set_status(fixture, &[(1, Presence::Reconnecting, T1)], 2).await;
+    assert_eq!(history(fixture, 1).await, [change(Presence::Reconnecting, T1, 2)], "the later one");
+    set_status(fixture, &[(1, Presence::Online, T2), (1, Presence::Disconnected, T3)], 2).await;
+    let last = [change(Presence::Disconnected, T3, 2), change(Presence::Reconnecting, T1, 2)];
+    assert_eq!(history(fixture, 1).await, last, "of several in one batch the last");
+}
+
+pub(crate) async fn history_of_devices_is_apart_and_of_forgotten_ones_gone(fixture: &dyn Fixture) {
+    for device in [1, 2] {
+        add(fixture, device, 1).await;
+    }
+    set_status(fixture, &[(1, Presence::Online, T1), (2, Presence::Reconnecting, T1), (9, Presence::Online, T1)], 1).await;
+    assert_eq!(history(fixture, 1).await, [change(Presence::Online, T1, 1)]);
+    assert_eq!(history(fixture, 9).await, [], "no such row");
+
+    assert_eq!(fixture.store().forget_device(user(2), id(1), T2).await, Ok(false));
+    assert_eq!(history(fixture, 1).await.len(), 1, "another account forgets nothing");
+    assert_eq!(fixture.store().forget_device(user(1), id(1), T2).await, Ok(true));
+    assert_eq!(history(fixture, 1).await, []);
+    // Its sockets are closed after it was forgotten, and that is written too.
+    set_status(fixture, &[(1, Presence::Disconnected, T2)], 1).await;
+    add(fixture, 1, 1).await;
+    assert_eq!(history(fixture, 1).await, [], "a device that comes back starts anew");
+    set_status(fixture, &[(1, Presence::Online, T3)], 1).await;
+    assert_eq!(history(fixture, 1).await, [change(Presence::Online, T3, 1)]);
+    assert_eq!(history(fixture, 2).await, [change(Presence::Reconnecting, T1, 1)]);
+}
+
+pub(crate) async fn ended_statuses_enter_the_history(fixture: &dyn Fixture) {
+    for device in 1..=3 {
+        add(fixture, device, device).await;
+    }
+    set_status(fixture, &[(1, Presence::Online, T1), (2, Presence::Disconnected, T1), (3, Presence::Reconnecting, T1)], 1).await;
+    set_status(fixture, &[(3, Presence::Online, T2)], 2).await;
+    assert_eq!(fixture.store().disconnect_stale(process(2), T3).await, Ok(1));
+    let ended = PresenceChange { reason: PresenceReason::GraceElapsed, ..change(Presence::Disconnected, T3, 2) };
+    assert_eq!(history(fixture, 1).await, [ended, change(Presence::Online, T1, 1)]);
+    assert_eq!(history(fixture, 2).await, [change(Presence::Disconnected, T1, 1)]);
+    assert_eq!(history(fixture, 3).await, [change(Presence::Online, T2, 2), change(Presence::Reconnecting, T1, 1)]);
+}
+
+pub(crate) async fn only_the_newest_changes_are_kept(fixture: &dyn Fixture) {
+    const DEVICES: u128 = 3;
+    for device in 1..=DEVICES {
+        add(fixture, device, device).await;
+    }
+    let kept = i64::from(PRESENCE_HISTORY_MAX);
+    for at in 0..kept {
+        set_status(fixture, &[(1, Presence::Online, EpochMs(at)), (2, Presence::Online, EpochMs(at))], 1).await;
+    }
+    set_status(fixture, &[(3, Presence::Online, EpochMs(0))], 1).await;
+    let times = |changes: &[PresenceChange]| changes.iter().map(|change| change.at.0).collect::<Vec<_>>();
+    assert_eq!(times(&history(fixture, 1).await), (0..kept).rev().collect::<Vec<_>>(), "as many as may be");
+    set_status(fixture, &[(1, Presence::Online, EpochMs(kept))], 1).await;
+    assert_eq!(times(&history(fixture, 1).await), (1..=kept).rev().collect::<Vec<_>>());
+    assert_eq!(times(&history(fixture, 2).await), (0..kept).rev().collect::<Vec<_>>(), "it was not written");
+    assert_eq!(fixture.store().disconnect_stale(process(2), EpochMs(kept + 1)).await, Ok(3));
+    assert_eq!(times(&history(fixture, 1).await), (2..=kept + 1).rev().collect::<Vec<_>>());
+    assert_eq!(times(&history(fixture, 3).await), [kept + 1, 0]);
+}
+
+pub(crate) async fn an_account_has_so_many_devices(fixture: &dyn Fixture) {
+    let limit = u128::from(DEVICES_PER_ACCOUNT_MAX);
+    for device in 1..limit {
+        add(fixture, device, 1).await;
+    }
+    fixture.store().forget_device(user(1), id(1), T2).await.unwrap();
+    assert!(fixture.store().upsert_device(write(limit, 1), T1).await.unwrap().created, "the last one");
+    for _ in 0..2 {
+        assert_eq!(fixture.store().upsert_device(write(limit + 1, 1), T2).await, Err(StoreError::TooManyDevices));
+    }
+    assert_eq!(fixture.store().look_up(&[id(limit + 1)]).await, Ok(vec![]));
+    assert!(!fixture.store().upsert_device(write(2, 1), T2).await.unwrap().created, "what is there can be updated");
+    assert!(fixture.store().upsert_device(write(1, 1), T2).await.unwrap().created, "and come back");
+    add(fixture, limit + 1, 2).await;
 }
 
 pub(crate) async fn rules_with_a_minimum_are_read(fixture: &dyn Fixture) {

@@ -6,7 +6,7 @@
 use crate::clock::EpochMs;
 use async_trait::async_trait;
 use relay_protocol::{
-    device::{DeviceFacts, Presence, Role},
+    device::{DeviceFacts, Presence, PresenceReason, Role},
     id::{DeviceId, RelayInstanceId, UserId},
 };
 use std::fmt;
@@ -24,6 +24,8 @@ pub enum StoreError {
     Unavailable(String),
     /// The device id belongs to another account.
     OtherAccount,
+    /// The account has as many devices as it may, forgotten ones counted.
+    TooManyDevices,
 }
 
 impl fmt::Display for StoreError {
@@ -31,6 +33,7 @@ impl fmt::Display for StoreError {
         match self {
             StoreError::Unavailable(cause) => write!(f, "storage cannot answer: {cause}"),
             StoreError::OtherAccount => f.write_str("the device belongs to another account"),
+            StoreError::TooManyDevices => f.write_str("the account has too many devices"),
         }
     }
 }
@@ -95,15 +98,30 @@ pub struct Upserted {
     pub created: bool,
 }
 
-/// The latest presence of one device.
+/// The latest presence of one device, and why it changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusWrite {
     /// The device.
     pub device: DeviceId,
     /// Its presence.
     pub status: Presence,
+    /// Why; kept in the history only.
+    pub reason: PresenceReason,
     /// When it began.
     pub at: EpochMs,
+}
+
+/// One change of a device's presence, as it was stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PresenceChange {
+    /// What it became.
+    pub status: Presence,
+    /// Why.
+    pub reason: PresenceReason,
+    /// When.
+    pub at: EpochMs,
+    /// The process that wrote it.
+    pub instance: RelayInstanceId,
 }
 
 /// What the version gate needs of one row of `compatibility_rules`.
@@ -118,7 +136,8 @@ pub struct MinimumProtocolRule {
 pub trait Store: Send + Sync + 'static {
     /// Registers a device or updates the account's own. A forgotten row of the same account comes back, counted as created and
     /// like a new one: eligible unless said otherwise, disconnected, without a status time. Another account's row, forgotten or
-    /// not, is `OtherAccount`.
+    /// not, is `OtherAccount`. A row more than `limits::DEVICES_PER_ACCOUNT_MAX` of the account, forgotten ones counted, is
+    /// `TooManyDevices`, judged in the same transaction; a row that is there can always be updated or come back.
     async fn upsert_device(&self, write: DeviceWrite, now: EpochMs) -> Result<Upserted, StoreError>;
 
     /// The account's devices that are not forgotten, oldest first (by creation, then id).
@@ -127,7 +146,7 @@ pub trait Store: Send + Sync + 'static {
     /// Changes the account's own device. `None`: no such device of this account, or forgotten.
     async fn patch_device(&self, user: UserId, id: DeviceId, patch: DevicePatch, now: EpochMs) -> Result<Option<Device>, StoreError>;
 
-    /// Forgets the account's own device. False: no such device of this account, or forgotten already.
+    /// Forgets the account's own device, and drops its presence history. False: no such device of this account, or forgotten already.
     async fn forget_device(&self, user: UserId, id: DeviceId, now: EpochMs) -> Result<bool, StoreError>;
 
     /// The rows behind these ids, in one statement, in any order; unknown and forgotten ones are left out. Duplicates in `ids`
@@ -136,12 +155,21 @@ pub trait Store: Send + Sync + 'static {
 
     /// Writes the latest presence of many devices in one transaction, marking the rows as written by this process. Ids without
     /// a row are passed over, and a forgotten row stays forgotten. Of several writes for one device the last counts.
+    ///
+    /// In the same transaction each write enters its device's history, keyed by device and time: of two in one millisecond the
+    /// later is kept, and the same writes once more change nothing. Forgotten devices have none. Of each device that is written
+    /// the newest `limits::PRESENCE_HISTORY_MAX` stay.
     async fn write_statuses(&self, writes: &[StatusWrite], instance: RelayInstanceId) -> Result<(), StoreError>;
 
     /// Marks as disconnected, since `at`, every device (not forgotten) that is stored online or reconnecting by another process,
-    /// and says how many. A starting process calls it once, one reconnect wait after its start. The one call that may be done in
-    /// parts: when it fails, some may have been ended.
+    /// and says how many. A starting process calls it once, one reconnect wait after its start, which is why these changes enter
+    /// the history, along with the rows and by the rules of [`Store::write_statuses`], as `GraceElapsed`. The one call that may be
+    /// done in parts: when it fails, some may have been ended.
     async fn disconnect_stale(&self, instance: RelayInstanceId, at: EpochMs) -> Result<u64, StoreError>;
+
+    /// The history of a device, newest first: at most `limit` changes, only those before `before` if it is given. Empty for an
+    /// unknown and for a forgotten device. Whose device it is, the caller has looked up.
+    async fn presence_history(&self, device: DeviceId, before: Option<EpochMs>, limit: u32) -> Result<Vec<PresenceChange>, StoreError>;
 
     /// The rules, of any kind, that set a minimum relay protocol version, oldest first.
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError>;

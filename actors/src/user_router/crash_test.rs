@@ -17,11 +17,15 @@ async fn trap_5_a_router_that_panics_is_counted_and_its_devices_register_again()
     let (desktop_id, phone_id) = (rig.device(Role::Desktop), rig.device(Role::Mobile));
     let mut desktop = rig.desktop(desktop_id).await;
     let mut phone = rig.phone(phone_id, desktop_id).await;
+    phone.request("lost", "system.ping").await;
+    desktop.next();
+    assert_eq!(rig.process.open(), 1);
     let kept = desktop.router.clone().unwrap();
     mailbox::offer(&kept, Crash).unwrap();
     settle().await;
 
     assert_eq!(rig.counters.routers_failed.get(), 1);
+    assert_eq!(rig.process.open(), 0, "the panic has given the place of its open request back");
     assert_eq!(rig.directory.len(), 0, "nobody finds a router that has ended");
     for peer in [&desktop, &phone] {
         assert_eq!(peer.next(), json!({"close": 1011, "reason": "routerFailed"}));

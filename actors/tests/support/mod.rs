@@ -11,11 +11,11 @@ use relay_actors::{
     directory::Directory,
     mailbox,
     persistence::{Persistence, PersistenceConfig},
-    store::{Device, DevicePatch, DeviceWrite, MinimumProtocolRule, StatusWrite, Store, StoreError, Upserted},
+    store::{Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted},
     supervisor::{Supervisor, SupervisorConfig, SweepLimits},
     user_router::{
         actor::{Registering, RouterConfig, Step, UserRouter},
-        core::CoreConfig,
+        core::{CoreConfig, ProcessPending},
         message::Input,
     },
 };
@@ -88,6 +88,10 @@ impl Store for MemoryStore {
         Ok(0)
     }
 
+    async fn presence_history(&self, _: DeviceId, _: Option<EpochMs>, _: u32) -> Result<Vec<PresenceChange>, StoreError> {
+        Ok(Vec::new())
+    }
+
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {
         Ok(Vec::new())
     }
@@ -103,6 +107,7 @@ pub struct Rig {
     pub sockets: Arc<SocketTable>,
     pub directory: Arc<Directory>,
     pub counters: Arc<Counters>,
+    pub process: ProcessPending,
     pub supervisor: Addr<Supervisor>,
     pub user: UserId,
 }
@@ -113,13 +118,14 @@ impl Rig {
             (Arc::new(MemoryStore::default()), Arc::new(SocketTable::default()), Arc::new(Counters::default()));
         let (user, instance) = (UserId(Uuid::new_v4()), RelayInstanceId(Uuid::new_v4()));
         let core = CoreConfig::new(user, instance, RandomState::new());
+        let process = core.process.clone();
         let config = SupervisorConfig { sweep: SweepLimits::default(), reconnect_grace: limits::RECONNECT_GRACE };
         let (supervisor, directory) =
             Supervisor::launch(config, RouterConfig { core, mailbox_capacity: 64 }, sockets.clone(), counters.clone(), {
                 let store = store.clone();
                 move |shared| Persistence::new(store.clone(), instance, PersistenceConfig::default(), shared).start()
             });
-        Rig { store, sockets, directory, counters, supervisor, user }
+        Rig { store, sockets, directory, counters, process, supervisor, user }
     }
 
     /// A device row.

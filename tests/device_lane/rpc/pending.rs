@@ -2,6 +2,7 @@
 
 use super::{Message, Peer, assert_all_reconnecting, pair, request};
 use crate::support::{account::Account, relay_process::RelayProcess};
+use futures_util::future::join_all;
 use serde_json::json;
 
 const BODY: &str = r#","params":{"a":1},"idempotencyKey":"k""#;
@@ -145,12 +146,10 @@ async fn a_desktop_may_have_128_open_requests_of_all_phones() {
     assert_full(&mut phones[0], "desktop", 128).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_account_may_have_512_open_requests() {
-    let relay = RelayProcess::start(&[]).await;
-    let account = Account::new(&relay, 5, 2).await;
-    let mut desktops = Vec::new();
-    let mut phones = Vec::new();
+/// An account with so many desktops, whose first four hold as many open requests as an account may have; and their sockets.
+async fn full_account(relay: &RelayProcess, desktops: usize) -> (Account, Vec<Peer>, Vec<Peer>) {
+    let account = Account::new(relay, desktops, 2).await;
+    let (mut desktops, mut phones) = (Vec::new(), Vec::new());
     for index in 0..4 {
         let mut desktop = Peer::desktop(&account, index).await;
         for number in 0..2 {
@@ -160,6 +159,13 @@ async fn an_account_may_have_512_open_requests() {
         }
         desktops.push(desktop);
     }
+    (account, desktops, phones)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_may_have_512_open_requests() {
+    let relay = RelayProcess::start(&[]).await;
+    let (account, mut desktops, mut phones) = full_account(&relay, 5).await;
     let mut fifth = Peer::desktop(&account, 4).await;
     let mut phone = Peer::phone(&account, 0, 4).await;
     assert_full(&mut phone, "user", 512).await;
@@ -172,4 +178,27 @@ async fn an_account_may_have_512_open_requests() {
     assert_all_reconnecting(&mut phones[6], &ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
     open(&mut phone, &mut fifth, "fifth", 64).await;
     assert_full(&mut phone, "client", 64).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_may_have_4096_open_requests_of_all_accounts() {
+    let relay = RelayProcess::start(&[]).await;
+    let mut accounts = join_all((0..8).map(|_| full_account(&relay, 4))).await;
+    let (_stranger, mut strange_phone, mut strange_desktop) = pair(&relay).await;
+    assert_full(&mut strange_phone, "process", 4_096).await;
+    assert_full(&mut accounts[0].2[0], "process", 4_096).await;
+    // A desktop that goes gives all of its 128 places back, a final answer one.
+    let (_, desktops, phones) = &mut accounts[7];
+    drop(desktops.pop());
+    let ids: Vec<String> = (0..64).map(|number| format!("\"phone 1 {number}\"")).collect();
+    assert_all_reconnecting(&mut phones[7], &ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let held = open(&mut strange_phone, &mut strange_desktop, "strange ", 64).await;
+    let (_other, mut other_phone, mut other_desktop) = pair(&relay).await;
+    open(&mut other_phone, &mut other_desktop, "other ", 64).await;
+    let (_last, mut last_phone, mut last_desktop) = pair(&relay).await;
+    assert_full(&mut last_phone, "process", 4_096).await;
+    strange_desktop.answer(&held[0], r#""result":1"#).await;
+    strange_phone.next().await;
+    assert_room_for_one(&mut last_phone, &mut last_desktop).await;
+    assert_full(&mut last_phone, "process", 4_096).await;
 }

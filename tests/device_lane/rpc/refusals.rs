@@ -56,7 +56,27 @@ async fn a_request_that_breaks_a_rule_is_refused_by_number() {
         refused.assert_refused("\"x\"", -32026, false);
         assert_eq!(refused.value("error")["data"]["reason"], "protocolUpdateRequired");
     }
+    // The one method whose params are typed; a key that is missing comes first.
+    let sync = r#","params":{"sessions":[{"sessionId":"s","historyRevision":1,"more":[ 1 ]}]},"idempotencyKey":"k""#;
+    for fault in [
+        sync.replace("sessionId", "sessionID"),
+        sync.replace(":1,", ":-1,"),
+        sync.replace(r#""s""#, r#""""#),
+        sync.replace("sessions", "more"),
+        r#","params":null,"idempotencyKey":"k""#.to_owned(),
+        r#","idempotencyKey":"k""#.to_owned(),
+    ] {
+        phone.request("\"x\"", "session.syncHistoryState", &fault).await;
+        phone.next().await.assert_refused("\"x\"", -32602, false);
+    }
+    phone.request("\"x\"", "session.syncHistoryState", r#","params":null"#).await;
+    phone.next().await.assert_refused("\"x\"", -32026, false);
     assert_pair_works(&mut phone, &mut desktop, "refused requests").await;
+    phone.request("\"x\"", "session.syncHistoryState", sync).await;
+    let forwarded = desktop.next_request().await;
+    assert_eq!(forwarded.field("params"), r#"{"sessions":[{"sessionId":"s","historyRevision":1,"more":[ 1 ]}]}"#);
+    desktop.answer(&forwarded, r#""result":null"#).await;
+    assert_eq!(phone.next().await.field("result"), "null");
     // An empty key is the desktop's to judge.
     phone.request("\"x\"", "session.create", r#","idempotencyKey":"""#).await;
     assert_eq!(desktop.next_request().await.field("idempotencyKey"), "\"\"");

@@ -18,6 +18,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         name: "compatibility_rules",
         sql: include_str!("../../../../migrations/postgres/0002_compatibility_rules.sql"),
     },
+    Migration { version: 3, name: "presence_history", sql: include_str!("../../../../migrations/postgres/0003_presence_history.sql") },
 ];
 
 /// The advisory lock of migrations, of this database only: "relaymig" in ASCII.

@@ -13,14 +13,18 @@ mod statements;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod tls_stream;
 
 pub use open::OpenError;
-pub(crate) use pool::{CALL_TIMEOUT, STATEMENT_TIMEOUT};
+pub(crate) use pool::{ANSWER_TIMEOUT, CALL_TIMEOUT, STATEMENT_TIMEOUT};
 pub use settings::{Settings, SettingsError};
 
 use crate::{
     clock::EpochMs,
-    store::{Device, DevicePatch, DeviceWrite, MinimumProtocolRule, StatusWrite, Store, StoreError, Upserted, migrate::MigrationReport},
+    store::{
+        Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted,
+        migrate::MigrationReport,
+    },
 };
 use async_trait::async_trait;
 use pool::StatementPool;
@@ -68,8 +72,12 @@ pub async fn migrate(settings: &Settings) -> Result<MigrationReport, OpenError> 
 #[async_trait]
 impl Store for PostgresStore {
     async fn upsert_device(&self, write: DeviceWrite, now: EpochMs) -> Result<Upserted, StoreError> {
-        let rows = self.pool.query(statements::upsert_device(write, now)).await?;
-        rows.first().map_or(Err(StoreError::OtherAccount), statements::upserted)
+        let id = write.id;
+        if let Some(row) = self.pool.query(statements::upsert_device(write, now)).await?.first() {
+            return statements::upserted(row);
+        }
+        let is_known = !self.pool.query(statements::is_known(id)).await?.is_empty();
+        Err(if is_known { StoreError::OtherAccount } else { StoreError::TooManyDevices })
     }
 
     async fn devices_of(&self, user: UserId) -> Result<Vec<Device>, StoreError> {
@@ -102,6 +110,10 @@ impl Store for PostgresStore {
                 return Ok(ended);
             }
         }
+    }
+
+    async fn presence_history(&self, device: DeviceId, before: Option<EpochMs>, limit: u32) -> Result<Vec<PresenceChange>, StoreError> {
+        self.pool.query(statements::presence_history(device, before, limit)).await?.iter().map(statements::presence_change).collect()
     }
 
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {

@@ -112,7 +112,7 @@ pub(super) async fn open(
             Ok(Err(Problem::Refused(cause))) => return Err(OpenError::Refused { database, cause }),
             Ok(Err(Problem::Migrate(error))) => return Err(OpenError::Migrate { database, error }),
             Ok(Err(Problem::Passing(cause))) | Err(StoreError::Unavailable(cause)) => cause,
-            Err(error @ StoreError::OtherAccount) => error.to_string(),
+            Err(error @ (StoreError::OtherAccount | StoreError::TooManyDevices)) => error.to_string(),
         };
         let now = clock::now();
         if now.saturating_duration_since(begun) + RETRY_INTERVAL > wait {

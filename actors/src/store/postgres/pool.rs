@@ -33,11 +33,12 @@ use tokio_postgres::{NoTls, Row, types::ToSql};
 pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A server that has not answered a statement by then will not: its connection is closed. Longer than the server's own limit by
 /// what an answer takes, so that its word comes first where it still speaks.
-const ANSWER_TIMEOUT: Duration = Duration::from_millis(2_500);
-/// A call waits at most so long for a connection, be it another's or a new one.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_millis(2_250);
+/// A call waits at most so long for a connection, be it another's or a new one: a burst that meets an empty pool waits for the first
+/// handshakes, on a machine that is busy with that very burst.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A call ends within this time, its second attempt included.
-pub(crate) const CALL_TIMEOUT: Duration = Duration::from_millis(4_500);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_millis(7_250);
 /// A TCP connection to the server is there within this time.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A connection that was not used for this long is asked before it is used.
@@ -48,6 +49,9 @@ const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 const _: () = assert!(STATEMENT_TIMEOUT.as_millis() < ANSWER_TIMEOUT.as_millis());
 const _: () = assert!(ACQUIRE_TIMEOUT.as_millis() + ANSWER_TIMEOUT.as_millis() <= CALL_TIMEOUT.as_millis());
 const _: () = assert!(CHECK_TIMEOUT.as_millis() < ACQUIRE_TIMEOUT.as_millis());
+
+/// Two accounts that share a number wait for each other, no more.
+const LOCK_ACCOUNT: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
 
 /// Connections with a thread that drives them. Dropping it closes them; statements that run are given up.
 pub(super) struct StatementPool {
@@ -177,14 +181,14 @@ impl Connections {
                 _ = &mut caller.0 => return Err(StoreError::Unavailable("nobody waits for it".into())),
                 acquired = timeout_at(deadline.min(tokio::time::Instant::now() + ACQUIRE_TIMEOUT), self.acquire()) => acquired,
             };
-            let connection = match acquired {
+            let mut connection = match acquired {
                 Ok(Ok(connection)) => connection,
                 Ok(Err(deadpool_postgres::PoolError::Backend(error))) => return Err(StoreError::Unavailable(describe(&error))),
                 Ok(Err(error)) => return Err(StoreError::Unavailable(error.to_string())),
                 Err(_late) => return Err(StoreError::Unavailable("no connection was to be had in time".into())),
             };
             let answer_by = deadline.min(tokio::time::Instant::now() + ANSWER_TIMEOUT);
-            let error = match timeout_at(answer_by, execute(&connection, call)).await {
+            let error = match timeout_at(answer_by, execute(&mut connection, call)).await {
                 Ok(Ok(rows)) => return Ok(rows),
                 Ok(Err(error)) => error,
                 Err(_late) => {
@@ -218,8 +222,14 @@ fn suspect(suspected_before: &Mutex<Instant>) {
     *suspected_before.lock().unwrap_or_else(PoisonError::into_inner) = clock::now();
 }
 
-async fn execute(connection: &Object, call: &Call) -> Result<Vec<Row>, tokio_postgres::Error> {
-    let statement = connection.prepare_cached(call.sql).await?;
+async fn execute(connection: &mut Object, call: &Call) -> Result<Vec<Row>, tokio_postgres::Error> {
     let parameters: Vec<&(dyn ToSql + Sync)> = call.parameters.iter().map(|parameter| &**parameter as &(dyn ToSql + Sync)).collect();
-    connection.query(&statement, &parameters).await
+    let statement = connection.prepare_cached(call.sql).await?;
+    let Some(user) = call.account_lock else { return connection.query(&statement, &parameters).await };
+    let lock = connection.prepare_cached(LOCK_ACCOUNT).await?;
+    let transaction = connection.transaction().await?;
+    transaction.query(&lock, &[&user.to_string()]).await?;
+    let rows = transaction.query(&statement, &parameters).await?;
+    transaction.commit().await?;
+    Ok(rows)
 }

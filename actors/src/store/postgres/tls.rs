@@ -3,6 +3,7 @@
 //! Without a CA file the system's certificates are trusted, read at start: which authorities a machine trusts is its operator's
 //! affair, and no list ages inside the binary.
 
+use super::tls_stream::Connector;
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -13,7 +14,6 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// How a connection is protected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(super) enum Authorities {
 ///
 /// # Errors
 /// Why there is nobody to trust, in words.
-pub(super) fn connector(tls: &Tls) -> Result<Option<MakeRustlsConnect>, String> {
+pub(super) fn connector(tls: &Tls) -> Result<Option<Connector>, String> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| error.to_string())?;
@@ -49,7 +49,7 @@ pub(super) fn connector(tls: &Tls) -> Result<Option<MakeRustlsConnect>, String> 
         Tls::Verified(Authorities::System) => builder.with_root_certificates(system_roots()?).with_no_client_auth(),
         Tls::Verified(Authorities::File(path)) => builder.with_root_certificates(file_roots(path)?).with_no_client_auth(),
     };
-    Ok(Some(MakeRustlsConnect::new(config)))
+    Ok(Some(Connector(Arc::new(config))))
 }
 
 fn system_roots() -> Result<RootCertStore, String> {

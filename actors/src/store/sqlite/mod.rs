@@ -4,6 +4,7 @@
 //! a read-only reader, which write-ahead logging lets answer while anybody writes. Other processes may use the file at the
 //! same time (a second relay during a deploy, `relay compat`, a backup).
 
+mod history;
 mod open;
 mod statements;
 #[cfg(test)]
@@ -15,7 +16,10 @@ pub use open::{OpenError, migrate};
 
 use crate::{
     clock::EpochMs,
-    store::{Device, DevicePatch, DeviceWrite, MinimumProtocolRule, StatusWrite, Store, StoreError, Upserted, migrate::MigrationReport},
+    store::{
+        Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted,
+        migrate::MigrationReport,
+    },
 };
 use async_trait::async_trait;
 use relay_protocol::{
@@ -81,7 +85,11 @@ impl Store for SqliteStore {
     }
 
     async fn disconnect_stale(&self, instance: RelayInstanceId, at: EpochMs) -> Result<u64, StoreError> {
-        self.writer.run(move |connection| Ok(statements::disconnect_stale(connection, instance, at)?)).await
+        self.writer.run(move |connection| Ok(statements::disconnect_stale(connection, instance, at)? as u64)).await
+    }
+
+    async fn presence_history(&self, device: DeviceId, before: Option<EpochMs>, limit: u32) -> Result<Vec<PresenceChange>, StoreError> {
+        self.reader.run(move |connection| Ok(history::read(connection, device, before, limit)?)).await
     }
 
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {

@@ -1,12 +1,14 @@
 //! The SQL of each store call. Lists go in as one JSON parameter, so that a batch of any size is one statement.
 
+use super::history;
 use crate::{
     clock::EpochMs,
     store::{Device, DevicePatch, DeviceWrite, MinimumProtocolRule, StatusWrite, StoreError, Upserted},
 };
 use relay_protocol::{
-    device::{DeviceFacts, Presence},
+    device::{DeviceFacts, Presence, PresenceReason},
     id::{DeviceId, RelayInstanceId, UserId},
+    limits::DEVICES_PER_ACCOUNT_MAX,
 };
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, types::Type};
 use std::{collections::BTreeMap, str::FromStr};
@@ -22,6 +24,8 @@ const INSERT_DEVICE: &str = "INSERT INTO devices (id, role, name, platform, app_
 
 pub(super) const DEVICES_OF: &str = "SELECT * FROM devices WHERE user_id = ?1 AND forgotten_at IS NULL ORDER BY created_at, id";
 
+pub(super) const COUNT_DEVICES_EVER: &str = "SELECT count(*) FROM devices WHERE user_id = ?1";
+
 pub(super) const LOOK_UP: &str =
     "SELECT id, user_id, role, relay_eligible FROM devices WHERE id IN (SELECT value FROM json_each(?1)) AND forgotten_at IS NULL";
 
@@ -33,6 +37,9 @@ pub(super) fn upsert_device(connection: &mut Connection, write: &DeviceWrite, no
         .optional()?;
     if stored.is_some_and(|(owner, _forgotten)| owner != write.user) {
         return Err(StoreError::OtherAccount);
+    }
+    if stored.is_none() && count_devices_ever(&transaction, write.user)? >= DEVICES_PER_ACCOUNT_MAX {
+        return Err(StoreError::TooManyDevices);
     }
     let (id, role) = (write.id.to_string(), write.role.as_str());
     let device = match stored {
@@ -46,6 +53,11 @@ pub(super) fn upsert_device(connection: &mut Connection, write: &DeviceWrite, no
     };
     transaction.commit()?;
     Ok(Upserted { device, created: stored.is_none_or(|(_owner, forgotten)| forgotten) })
+}
+
+/// Forgotten ones too.
+fn count_devices_ever(connection: &Connection, user: UserId) -> rusqlite::Result<u32> {
+    connection.prepare_cached(COUNT_DEVICES_EVER)?.query_one([user.to_string()], |row| row.get(0))
 }
 
 pub(super) fn devices_of(connection: &Connection, user: UserId) -> rusqlite::Result<Vec<Device>> {
@@ -68,10 +80,15 @@ pub(super) fn patch_device(
         .optional()
 }
 
-pub(super) fn forget_device(connection: &Connection, user: UserId, id: DeviceId, now: EpochMs) -> rusqlite::Result<bool> {
-    let changed = connection
+pub(super) fn forget_device(connection: &mut Connection, user: UserId, id: DeviceId, now: EpochMs) -> rusqlite::Result<bool> {
+    let transaction = writing(connection)?;
+    let changed = transaction
         .prepare_cached("UPDATE devices SET forgotten_at = ?3, updated_at = ?3 WHERE id = ?1 AND user_id = ?2 AND forgotten_at IS NULL")?
         .execute((id.to_string(), user.to_string(), now.0))?;
+    if changed > 0 {
+        history::forget(&transaction, id)?;
+    }
+    transaction.commit()?;
     Ok(changed > 0)
 }
 
@@ -87,30 +104,37 @@ pub(super) fn look_up(connection: &Connection, ids: &str) -> rusqlite::Result<Ve
 /// The parameter of [`write_statuses`]: the last write of each device.
 pub(super) fn status_list(writes: &[StatusWrite]) -> String {
     let latest: BTreeMap<DeviceId, &StatusWrite> = writes.iter().map(|write| (write.device, write)).collect();
-    serde_json::Value::from_iter(
-        latest.into_values().map(|write| serde_json::json!([write.device.to_string(), write.status.as_str(), write.at.0])),
-    )
-    .to_string()
+    let item =
+        |write: &StatusWrite| serde_json::json!([write.device.to_string(), write.status.as_str(), write.at.0, write.reason.as_str()]);
+    serde_json::Value::from_iter(latest.into_values().map(item)).to_string()
 }
 
-pub(super) fn write_statuses(connection: &Connection, writes: &str, instance: RelayInstanceId) -> rusqlite::Result<()> {
-    connection
+pub(super) fn write_statuses(connection: &mut Connection, writes: &str, instance: RelayInstanceId) -> rusqlite::Result<()> {
+    let transaction = writing(connection)?;
+    transaction
         .prepare_cached(
             "UPDATE devices SET status = latest.value ->> 1, status_at = latest.value ->> 2, status_instance = ?2 \
              FROM json_each(?1) AS latest WHERE devices.id = latest.value ->> 0",
         )?
         .execute((writes, instance.to_string()))?;
-    Ok(())
+    history::record(&transaction, writes, instance)?;
+    transaction.commit()
 }
 
-pub(super) fn disconnect_stale(connection: &Connection, instance: RelayInstanceId, at: EpochMs) -> rusqlite::Result<u64> {
-    let changed = connection
+pub(super) fn disconnect_stale(connection: &mut Connection, instance: RelayInstanceId, at: EpochMs) -> rusqlite::Result<usize> {
+    let transaction = writing(connection)?;
+    let ended: Vec<DeviceId> = transaction
         .prepare_cached(
             "UPDATE devices SET status = 'disconnected', status_at = ?2, status_instance = ?1 \
-             WHERE status <> 'disconnected' AND status_instance IS DISTINCT FROM ?1 AND forgotten_at IS NULL",
+             WHERE status <> 'disconnected' AND status_instance IS DISTINCT FROM ?1 AND forgotten_at IS NULL RETURNING id",
         )?
-        .execute((instance.to_string(), at.0))?;
-    Ok(u64::try_from(changed).unwrap_or(u64::MAX))
+        .query_map((instance.to_string(), at.0), |row| parsed(row, "id"))?
+        .collect::<rusqlite::Result<_>>()?;
+    let change =
+        |device: &DeviceId| StatusWrite { device: *device, status: Presence::Disconnected, reason: PresenceReason::GraceElapsed, at };
+    history::record(&transaction, &status_list(&ended.iter().map(change).collect::<Vec<_>>()), instance)?;
+    transaction.commit()?;
+    Ok(ended.len())
 }
 
 pub(super) fn minimum_protocol_rules(connection: &Connection) -> rusqlite::Result<Vec<MinimumProtocolRule>> {
@@ -149,7 +173,7 @@ fn device(row: &Row<'_>) -> rusqlite::Result<Device> {
         name: row.get("name")?,
         platform: row.get("platform")?,
         app_version: row.get("app_version")?,
-        status: parsed::<Status>(row, "status")?.0,
+        status: parsed(row, "status")?,
         status_at: row.get::<_, Option<i64>>("status_at")?.map(EpochMs),
         created_at: EpochMs(row.get("created_at")?),
         updated_at: EpochMs(row.get("updated_at")?),
@@ -157,7 +181,7 @@ fn device(row: &Row<'_>) -> rusqlite::Result<Device> {
 }
 
 /// A column whose text has a type of its own.
-fn parsed<T>(row: &Row<'_>, column: &str) -> rusqlite::Result<T>
+pub(super) fn parsed<T>(row: &Row<'_>, column: &str) -> rusqlite::Result<T>
 where
     T: FromStr,
     T::Err: std::error::Error + Send + Sync + 'static,
@@ -167,18 +191,4 @@ where
         Ok(index) => rusqlite::Error::FromSqlConversionFailure(index, Type::Text, Box::new(error)),
         Err(unknown_column) => unknown_column,
     })
-}
-
-struct Status(Presence);
-
-impl FromStr for Status {
-    type Err = rusqlite::types::FromSqlError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        [Presence::Online, Presence::Reconnecting, Presence::Disconnected]
-            .into_iter()
-            .find(|presence| presence.as_str() == text)
-            .map(Status)
-            .ok_or(rusqlite::types::FromSqlError::InvalidType)
-    }
 }

@@ -9,8 +9,8 @@ use crate::store::{
     migrate::{MigrateError, Migration},
 };
 use futures_util::future::join_all;
-use relay_protocol::device::{Presence, Role};
-use rusqlite::Connection;
+use relay_protocol::device::{Presence, PresenceReason, Role};
+use rusqlite::{Connection, params_from_iter};
 use std::{os::unix::fs::PermissionsExt, path::PathBuf};
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -207,7 +207,7 @@ async fn reads_are_answered_while_another_process_holds_the_write_lock() {
     store.upsert_device(write(1), NOW).await.unwrap();
     let other = Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE; UPDATE devices SET name = 'uncommitted'").unwrap();
-    let status = StatusWrite { device: write(1).id, status: Presence::Online, at: NOW };
+    let status = StatusWrite { device: write(1).id, status: Presence::Online, reason: PresenceReason::Registered, at: NOW };
     let (writes, ids) = ([status], [write(1).id]);
     let mut blocked = std::pin::pin!(store.write_statuses(&writes, RelayInstanceId(Uuid::nil())));
     tokio::select! {
@@ -244,13 +244,16 @@ async fn a_row_that_no_relay_wrote_is_unavailable_and_no_panic() {
 }
 
 #[tokio::test]
-async fn look_ups_and_listings_use_an_index() {
+async fn look_ups_and_listings_and_history_use_an_index() {
     let SqliteFixture { path, _directory, .. } = fixture().await;
     let connection = Connection::open(&path).unwrap();
-    for sql in [statements::LOOK_UP, statements::DEVICES_OF] {
+    for sql in [statements::LOOK_UP, statements::DEVICES_OF, statements::COUNT_DEVICES_EVER, history::READ, history::PRUNE] {
         let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-        let steps: Vec<String> = plan.query_map(["[]"], |row| row.get("detail")).unwrap().map(Result::unwrap).collect();
-        assert!(steps.iter().any(|step| step.starts_with("SEARCH devices USING")), "{steps:?}");
-        assert!(!steps.iter().any(|step| step.contains("SCAN devices") || step.contains("TEMP B-TREE")), "{steps:?}");
+        let parameters = params_from_iter(std::iter::repeat_n("[]", plan.parameter_count()));
+        let steps: Vec<String> = plan.query_map(parameters, |row| row.get("detail")).unwrap().map(Result::unwrap).collect();
+        assert!(steps.iter().any(|step| step.starts_with("SEARCH ") && step.contains(" USING ")), "{steps:?}");
+        let scans =
+            |step: &String| ["SCAN devices", "SCAN old", "SCAN presence_history", "TEMP B-TREE"].iter().any(|scan| step.contains(scan));
+        assert!(!steps.iter().any(scans), "{steps:?}");
     }
 }

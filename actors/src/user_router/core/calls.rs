@@ -1,7 +1,7 @@
 //! Requests of phones, responses of desktops, and what ends a request without a response (device-lane section 4).
 //!
 //! A registration commits within one step, so a request finds its route held by the old socket or by the new one, never in between:
-//! of the cases of -32024 only a replaced sender is left to this file.
+//! of the cases of -32024 a replaced sender and the drain are left to this file.
 
 use super::{
     Effects, UserCore, after,
@@ -27,6 +27,9 @@ impl UserCore {
             }
             Some(Route::Desktop(_)) | None => return effects.push(Effect::Dropped(DropReason::StaleSocket)),
         };
+        if self.config.drain.has_begun() {
+            return effects.push(Effect::Send { socket, text: RpcRefusal::AuthorityChanging.to_text(&call.id_json()) });
+        }
         self.sessions.touch(&client, now);
         match self.file(now, client, &call) {
             Ok(desktop) => {

@@ -1,9 +1,12 @@
 //! Requests and responses: each rule at its edge.
 
-use super::testing::{Harness, MS, call, describe, desktop, json, response, route};
+use super::{
+    ProcessPending,
+    testing::{Harness, MS, call, describe, desktop, json, response, route},
+};
 use crate::user_router::{
     core::Effects,
-    message::{Effect, Input},
+    message::{Effect, Input, SocketId},
 };
 use relay_protocol::{close::CloseReason, id::Route, limits, rpc::RequestId};
 use std::time::Duration;
@@ -303,6 +306,85 @@ fn an_account_has_512_open_requests() {
         assert_eq!(refused(&mut h, 8, 4, "513th").as_deref(), Some("user 512 512"));
         assert_eq!(refused(&mut h, 0, 0, "all three").as_deref(), Some("user 512 512"), "the widest bound is named");
     }
+}
+
+/// Two accounts of one process, which may have as many open requests as given.
+fn two_accounts(limit: usize) -> (Harness, Harness) {
+    let process = ProcessPending::new(limit);
+    let account = || Harness::with(|config| config.process = process.clone());
+    (account(), account())
+}
+
+#[test]
+fn a_process_has_4096_open_requests_of_all_accounts() {
+    assert_eq!(Harness::new().process.limit(), 4_096);
+    for (open, outcome) in [(63, None), (64, Some("process 128 128"))] {
+        let (mut one, mut other) = two_accounts(128);
+        for h in [&mut one, &mut other] {
+            h.desktop(0);
+        }
+        fill(&mut one, 0, 0, 64);
+        fill(&mut other, 0, 0, open);
+        assert_eq!(refused(&mut other, 1, 0, "more").as_deref(), outcome);
+        assert_eq!(refused(&mut one, 1, 0, "129th").as_deref(), Some("process 128 128"));
+        assert_eq!(refused(&mut one, 0, 0, "client too").as_deref(), Some("process 128 128"), "the widest bound is named");
+        let phone = one.phone(0, 0);
+        assert_eq!(one.call(phone, "0-0"), [format!("{phone} refusal 0-0 -32021")], "an id in flight is named before it");
+        assert_eq!(one.process.open(), 128);
+    }
+}
+
+#[test]
+fn whatever_ends_a_request_gives_its_place_in_the_process_back() {
+    type End = fn(&mut Harness, SocketId, SocketId);
+    let ends: [(&str, End); 8] = [
+        ("final answer", |h, desk, _| drop(h.respond(desk, route(0, 0), "a", true))),
+        ("deadline", |h, _, _| drop(h.timeout_after(limits::PENDING_DEFAULT))),
+        ("no room", |h, desk, _| drop(h.not_forwarded(desk, "a"))),
+        ("desktop closed", |h, desk, _| drop(h.close(desk))),
+        ("desktop replaced", |h, _, _| {
+            h.desktop(0);
+        }),
+        ("desktop retired", |h, desk, _| drop(h.retire(desk, CloseReason::Silent))),
+        ("desktop forgotten", |h, _, _| drop(h.close_device(desktop(0), CloseReason::DeviceForgotten))),
+        ("phone gone", |h, desk, phone| {
+            h.close(phone);
+            assert_eq!(h.process.open(), 1, "a phone's close leaves its requests");
+            h.respond(desk, route(0, 0), "a", true);
+        }),
+    ];
+    for (what, end) in ends {
+        let (mut h, mut other) = two_accounts(1);
+        let (desk, phone) = (h.desktop(0), h.phone(0, 0));
+        other.desktop(0);
+        h.forwarded(phone, "a");
+        h.respond(desk, route(0, 0), "a", false);
+        assert_eq!(refused(&mut other, 0, 0, "b").as_deref(), Some("process 1 1"), "{what}");
+        end(&mut h, desk, phone);
+        assert_eq!(h.process.open(), 0, "{what}");
+        assert_eq!(refused(&mut other, 0, 0, "b"), None, "{what}");
+    }
+}
+
+#[test]
+fn a_narrower_bound_takes_no_place_of_the_process() {
+    let mut h = Harness::with(|config| config.per_client = 1);
+    h.desktop(0);
+    fill(&mut h, 0, 0, 1);
+    assert_eq!(refused(&mut h, 0, 0, "more").as_deref(), Some("client 1 1"));
+    assert_eq!(h.process.open(), 1);
+}
+
+#[test]
+fn once_the_process_leaves_nothing_is_forwarded_and_what_is_open_goes_on() {
+    let mut h = Harness::new();
+    let (desk, phone, alone) = (h.desktop(0), h.phone(0, 0), h.phone(0, 1));
+    h.forwarded(phone, "a");
+    h.drain.begin();
+    assert_eq!(h.call(phone, "b"), [format!("{phone} refusal b -32024")]);
+    assert_eq!(h.call(phone, "a"), [format!("{phone} refusal a -32024")], "before an id in flight is named");
+    assert_eq!(h.call(alone, "b"), [format!("{alone} refusal b -32024")], "and before the desktop's state");
+    assert_eq!(h.respond(desk, route(0, 0), "a", true), [format!("{phone} reply a 1")]);
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl UserCore {
                 self.change_status(now, desktop, State::Reconnecting { generation }, reason, effects);
                 effects.push(Effect::ArmGrace { desktop, generation });
             }
-            Route::Phone { phone, .. } => self.on_phone_lost(now, phone, effects),
+            Route::Phone { phone, .. } => self.on_phone_lost(now, phone, reason, effects),
         }
     }
 
@@ -66,7 +66,7 @@ impl UserCore {
                     let records = self.pending.end(desktop);
                     self.refuse_all(&records, &RpcRefusal::DesktopOffline, effects);
                 }
-                Some(Route::Phone { phone, .. }) => self.on_phone_lost(now, phone, effects),
+                Some(Route::Phone { phone, .. }) => self.on_phone_lost(now, phone, presence_reason(reason), effects),
                 None => {}
             }
         }
@@ -75,9 +75,9 @@ impl UserCore {
         }
     }
 
-    fn on_phone_lost(&mut self, now: EpochMs, phone: DeviceId, effects: &mut Effects) {
+    fn on_phone_lost(&mut self, now: EpochMs, phone: DeviceId, reason: PresenceReason, effects: &mut Effects) {
         if !self.routes.is_phone_online(phone) {
-            Self::write_phone_status(now, phone, Presence::Disconnected, effects);
+            Self::write_phone_status(now, phone, Presence::Disconnected, reason, effects);
         }
     }
 }

@@ -10,6 +10,7 @@
 //! | `registrations` | registrations whose look-up is running; the order of the checks; the answer |
 //! | `routes` | live connections, by route and by socket |
 //! | `calls`, `pending` | requests and responses; the records between them, their bounds and deadlines |
+//! | `process` | the bound that all routers of the process share |
 //! | `closes` | how a connection ends: closed, retired, forgotten |
 //! | `presence` | what phones are told of desktops |
 //! | `sessions` | resume sessions |
@@ -20,6 +21,7 @@ mod closes;
 mod invariants;
 mod pending;
 mod presence;
+mod process;
 mod registrations;
 mod routes;
 mod sessions;
@@ -38,9 +40,11 @@ mod registrations_test;
 mod testing;
 
 use super::message::{Effect, Input, Now};
+use crate::drain::Drain;
 pub use invariants::Broken;
 use pending::Pending;
 use presence::Statuses;
+pub use process::ProcessPending;
 use registrations::Registrations;
 use relay_protocol::{
     device::Presence,
@@ -84,6 +88,10 @@ pub struct CoreConfig {
     pub per_desktop: usize,
     /// Open requests of the account.
     pub per_user: usize,
+    /// Open requests of the process: the bound and the count, shared by its routers.
+    pub process: ProcessPending,
+    /// Whether the process is leaving: then nothing new is taken on.
+    pub drain: Drain,
 }
 
 impl CoreConfig {
@@ -101,6 +109,8 @@ impl CoreConfig {
             per_client: limits::PENDING_PER_CLIENT_MAX,
             per_desktop: limits::PENDING_PER_DESKTOP_MAX,
             per_user: limits::PENDING_PER_USER_MAX,
+            process: ProcessPending::default(),
+            drain: Drain::default(),
         }
     }
 }

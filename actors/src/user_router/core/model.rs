@@ -135,13 +135,13 @@ impl Model {
                 self.say(format!("{socket} status {}", self.told(desktop)));
             }
         }
-        self.store(desktop, before);
+        self.store(desktop, before, reason);
     }
 
-    fn store(&mut self, device: DeviceId, before: Presence) {
+    fn store(&mut self, device: DeviceId, before: Presence, reason: &'static str) {
         let status = self.presence_of(device);
         if status != before {
-            self.say(format!("write {} {status}", name(device)));
+            self.say(format!("write {} {status} {reason}", name(device)));
         }
     }
 
@@ -247,7 +247,7 @@ impl Model {
         self.facts.push(Fact::Holds { socket, route });
         match route {
             Route::Desktop(desktop) => self.desktop_is_now(desktop, before, "registered"),
-            Route::Phone { phone, .. } => self.store(phone, before),
+            Route::Phone { phone, .. } => self.store(phone, before, "registered"),
         }
     }
 
@@ -305,7 +305,7 @@ impl Model {
         let before = self.presence_of(route.device());
         self.take(|fact| *fact == Fact::Holds { socket, route });
         match route {
-            Route::Phone { phone, .. } => self.store(phone, before),
+            Route::Phone { phone, .. } => self.store(phone, before, reason),
             Route::Desktop(desktop) => {
                 let records = self.take(|fact| matches!(fact, Fact::Open { desktop, .. } if *desktop == socket));
                 self.refuse(records, -32011);
@@ -333,10 +333,11 @@ impl Model {
         if before == Presence::Disconnected {
             return;
         }
+        let reason = if reason == CloseReason::LoggedOut { "loggedOut" } else { "deviceForgotten" };
         if name(device).starts_with('d') {
-            self.desktop_is_now(device, before, if reason == CloseReason::LoggedOut { "loggedOut" } else { "deviceForgotten" });
+            self.desktop_is_now(device, before, reason);
         } else {
-            self.store(device, before);
+            self.store(device, before, reason);
         }
     }
 

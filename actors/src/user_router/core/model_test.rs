@@ -203,6 +203,7 @@ impl Pair {
         prop_assert_eq!(core.observe(), self.model.observe(), "{:?}", step);
         prop_assert_eq!(core.presence(), self.model.presence(), "{:?}", step);
         prop_assert_eq!(core.check_invariants(), Ok(()));
+        prop_assert_eq!(self.harness.process.open(), self.model.observe().pending, "{:?}", step);
         let left = self.model.observe();
         prop_assert_eq!(core.is_idle(), left.registrations + left.desktops + left.phones + left.waiting + left.sessions == 0);
         let start = self.harness.now.monotonic - self.model.now;

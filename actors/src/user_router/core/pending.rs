@@ -2,7 +2,7 @@
 //!
 //! Records lie under the desktop's connection generation and end with it, so a reply from an earlier socket finds nothing.
 
-use super::CoreConfig;
+use super::{CoreConfig, process::Place};
 use relay_protocol::{
     error::{BoundScope, RpcRefusal},
     id::{ConnectionId, DeviceId, Route},
@@ -23,6 +23,8 @@ pub(super) struct Record {
     /// Tells a repeated request from another one under the same id.
     pub(super) fingerprint: u64,
     pub(super) deadline: Deadline,
+    /// Its place among the open requests of the process.
+    _place: Place,
 }
 
 /// When a record ends. The number tells records of one instant apart, in their order of arrival.
@@ -79,6 +81,11 @@ impl Pending {
             Entry::Occupied(taken) if taken.get().fingerprint == fingerprint => return Err(RpcRefusal::DuplicateRequest),
             Entry::Occupied(_) => return Err(RpcRefusal::ConflictingRequest),
         };
+        let place = config.process.take().map_err(|current| RpcRefusal::TooManyPending {
+            scope: BoundScope::Process,
+            limit: config.process.limit(),
+            current,
+        })?;
         let bounds = [
             (BoundScope::User, config.per_user, user_count),
             (BoundScope::Desktop, config.per_desktop, desktop_count),
@@ -91,7 +98,7 @@ impl Pending {
         self.next_number += 1;
         self.deadlines.insert(deadline, (desktop, vacant.key().clone()));
         self.per_client.insert(client, client_count + 1);
-        vacant.insert(Record { client, id_json, fingerprint, deadline });
+        vacant.insert(Record { client, id_json, fingerprint, deadline, _place: place });
         Ok(())
     }
 

@@ -133,13 +133,13 @@ impl UserCore {
             effects.push(Effect::Send { socket, text: text.clone() });
         }
         if before != state.presence() {
-            effects.push(Effect::WriteStatus(StatusWrite { device: desktop, status: state.presence(), at: now }));
+            effects.push(Effect::WriteStatus(StatusWrite { device: desktop, status: state.presence(), reason, at: now }));
         }
     }
 
     /// Has a phone's presence stored. Phones are not told of each other.
-    pub(super) fn write_phone_status(now: EpochMs, phone: DeviceId, status: Presence, effects: &mut Effects) {
-        effects.push(Effect::WriteStatus(StatusWrite { device: phone, status, at: now }));
+    pub(super) fn write_phone_status(now: EpochMs, phone: DeviceId, status: Presence, reason: PresenceReason, effects: &mut Effects) {
+        effects.push(Effect::WriteStatus(StatusWrite { device: phone, status, reason, at: now }));
     }
 
     /// Only the wait of the last closed generation counts: a desktop may have come back, and gone again, since this one began.

@@ -28,13 +28,19 @@ fn a_desktop_goes_online_reconnecting_disconnected() {
     let mut h = Harness::new();
     let watcher = h.phone(0, 0);
     let (desk, seen) = h.open(Route::Desktop(desktop(0)));
-    assert_eq!(seen, [format!("{desk} registered"), format!("{watcher} status d0 online registered 1"), "write d0 online".into()]);
+    assert_eq!(
+        seen,
+        [format!("{desk} registered"), format!("{watcher} status d0 online registered 1"), "write d0 online registered".into()]
+    );
     assert_eq!(
         h.close(desk),
-        [format!("{watcher} status d0 reconnecting socketClosed 2"), "write d0 reconnecting".into(), format!("arm d0 {desk}")]
+        [format!("{watcher} status d0 reconnecting socketClosed 2"), "write d0 reconnecting socketClosed".into(), format!("arm d0 {desk}")]
     );
     assert_eq!(desk_presence(&h), Some(Presence::Reconnecting));
-    assert_eq!(h.grace_elapsed(0, desk), [format!("{watcher} status d0 disconnected graceElapsed 3"), "write d0 disconnected".into()]);
+    assert_eq!(
+        h.grace_elapsed(0, desk),
+        [format!("{watcher} status d0 disconnected graceElapsed 3"), "write d0 disconnected graceElapsed".into()]
+    );
     assert_eq!(desk_presence(&h), None);
     assert!(h.grace_elapsed(0, desk).is_empty(), "told twice");
 }
@@ -46,7 +52,10 @@ fn a_return_within_the_wait_goes_straight_online_and_its_timer_is_stale() {
     let first = h.desktop(0);
     h.close(first);
     let (second, seen) = h.open(Route::Desktop(desktop(0)));
-    assert_eq!(seen, [format!("{second} registered"), format!("{watcher} status d0 online registered 3"), "write d0 online".into()]);
+    assert_eq!(
+        seen,
+        [format!("{second} registered"), format!("{watcher} status d0 online registered 3"), "write d0 online registered".into()]
+    );
     assert!(h.grace_elapsed(0, first).is_empty(), "it is online");
     h.close(second);
     assert!(h.grace_elapsed(0, first).is_empty(), "another wait is running");
@@ -62,7 +71,7 @@ fn the_wait_ends_when_the_supervisor_says_so_and_by_no_other_clock() {
     h.close(desk);
     h.timeout_after(limits::RECONNECT_GRACE * 10);
     assert_eq!(desk_presence(&h), Some(Presence::Reconnecting));
-    assert_eq!(h.grace_elapsed(0, desk), ["write d0 disconnected"]);
+    assert_eq!(h.grace_elapsed(0, desk), ["write d0 disconnected graceElapsed"]);
 }
 
 /// The frame that phones get, whole.
@@ -217,7 +226,7 @@ fn each_devices_state_is_its_own_and_a_phone_goes_with_its_last_route() {
     let mut h = Harness::new();
     let desk = h.desktop(0);
     let (one, seen) = h.open(route(0, 0));
-    assert_eq!(seen, [format!("{one} registered"), "write p0 online".into()]);
+    assert_eq!(seen, [format!("{one} registered"), "write p0 online registered".into()]);
     let (two, seen) = h.open(route(0, 1));
     assert_eq!(seen, [format!("{two} registered")], "online already");
     let other = h.phone(1, 0);
@@ -226,10 +235,10 @@ fn each_devices_state_is_its_own_and_a_phone_goes_with_its_last_route() {
     assert_eq!(presence(&h), all);
     assert_eq!(h.close(one), [""; 0]);
     assert_eq!(presence(&h), all);
-    assert_eq!(h.close(two), ["write p0 disconnected"]);
-    assert_eq!(h.close(other), ["write p1 disconnected"]);
+    assert_eq!(h.close(two), ["write p0 disconnected socketClosed"]);
+    assert_eq!(h.close(other), ["write p1 disconnected socketClosed"]);
     assert_eq!(presence(&h), BTreeMap::from([(desktop(0), Presence::Online)]));
-    assert_eq!(h.close(desk), ["write d0 reconnecting".to_owned(), format!("arm d0 {desk}")]);
+    assert_eq!(h.close(desk), ["write d0 reconnecting socketClosed".to_owned(), format!("arm d0 {desk}")]);
 }
 
 /// C17.
@@ -276,12 +285,12 @@ fn a_retired_socket_is_closed_first_and_the_reason_is_told() {
                 format!("{desk} close {word}"),
                 format!("{watcher} refusal a -32011"),
                 format!("{watcher} status d0 reconnecting {word} 2"),
-                "write d0 reconnecting".into(),
+                format!("write d0 reconnecting {word}"),
                 format!("arm d0 {desk}"),
             ]
         );
         assert_eq!(h.call(watcher, "a"), [format!("{watcher} refusal a -32011")]);
-        assert_eq!(h.retire(watcher, reason), [format!("{watcher} close {word}"), "write p0 disconnected".into()]);
+        assert_eq!(h.retire(watcher, reason), [format!("{watcher} close {word}"), format!("write p0 disconnected {word}")]);
         assert!(h.resume(route(0, 0), session(watcher), &token(watcher)).1[0].contains("resumed"), "may come back");
     }
 }
@@ -304,7 +313,7 @@ fn a_closed_device_is_disconnected_at_once_from_any_state() {
                 format!("{desk} close {close}"),
                 format!("{watcher} refusal a -32010"),
                 format!("{watcher} status d0 disconnected {word} 2"),
-                "write d0 disconnected".into(),
+                format!("write d0 disconnected {word}"),
             ],
             "online"
         );
@@ -315,7 +324,7 @@ fn a_closed_device_is_disconnected_at_once_from_any_state() {
         h.close(desk);
         assert_eq!(
             h.close_device(desktop(0), reason),
-            [format!("{watcher} status d0 disconnected {word} 5"), "write d0 disconnected".into()],
+            [format!("{watcher} status d0 disconnected {word} 5"), format!("write d0 disconnected {word}")],
             "reconnecting: the wait ends"
         );
         assert!(h.grace_elapsed(0, desk).is_empty());
@@ -329,7 +338,7 @@ fn a_closed_phone_loses_all_its_routes_and_its_requests_stay() {
     h.forwarded(one, "a");
     assert_eq!(
         h.close_device(phone(0), CloseReason::DeviceForgotten),
-        [format!("{one} close deviceForgotten"), format!("{two} close deviceForgotten"), "write p0 disconnected".into()]
+        [format!("{one} close deviceForgotten"), format!("{two} close deviceForgotten"), "write p0 disconnected deviceForgotten".into()]
     );
     assert_eq!(h.core.presence().get(&phone(1)), Some(&Presence::Online));
     assert_eq!(h.respond(desk, route(0, 0), "a", true), ["dropped PhoneGone"]);

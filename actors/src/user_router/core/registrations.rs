@@ -70,6 +70,8 @@ struct Answer<'a> {
 }
 
 impl UserCore {
+    /// Refused once the process has begun to leave; a registration whose look-up was running by then may still be decided.
+    ///
     /// A socket that is registered, was replaced, or waits for a look-up sends no second registration: its own layer refuses that.
     /// One that came all the same is ignored, so that every look-up is answered to the registration that asked for it.
     pub(super) fn on_register(
@@ -85,6 +87,9 @@ impl UserCore {
             self.registrations.by_socket.contains_key(&socket) || self.routes.live(socket).is_some() || self.routes.was_replaced(socket);
         if is_known {
             return;
+        }
+        if self.config.drain.has_begun() {
+            return effects.push(Effect::NotRegistered { socket, answer: RegisterError::RelayDraining.to_text() });
         }
         if let Err(error) = register.version() {
             return effects.push(Effect::NotRegistered { socket, answer: error.to_text() });
@@ -139,7 +144,9 @@ impl UserCore {
         effects.push(Effect::Registered { socket, connection, route, answer: self.answer(now, route, settled) });
         match route {
             Route::Desktop(desktop) => self.change_status(now.wall, desktop, State::Online, PresenceReason::Registered, effects),
-            Route::Phone { phone, .. } if !was_online => Self::write_phone_status(now.wall, phone, Presence::Online, effects),
+            Route::Phone { phone, .. } if !was_online => {
+                Self::write_phone_status(now.wall, phone, Presence::Online, PresenceReason::Registered, effects);
+            }
             Route::Phone { .. } => {}
         }
     }

@@ -23,6 +23,18 @@ struct Attempt {
 }
 
 #[test]
+fn once_the_process_leaves_nobody_registers_but_who_was_being_decided() {
+    let mut h = Harness::new();
+    let (early, late) = (h.new_socket(), h.new_socket());
+    h.begin(early, DESK, register(DESK));
+    h.drain.begin();
+    let wrong_version = Register { relay_protocol_version: Some("new".into()), ..register(DESK) };
+    assert_eq!(h.begin(late, DESK, wrong_version), [format!("{late} failed relayDraining")], "before any other check");
+    assert_eq!(h.found(late, DESK), [""; 0]);
+    assert_eq!(h.found(early, DESK)[0], format!("{early} registered"));
+}
+
+#[test]
 fn checks_are_made_in_the_order_of_the_table() {
     let stranger = UserId(Uuid::from_u128(8));
     let mut attempt = Attempt { register: register(route(0, 0)), required: Ok(Version::new(1, 7)), devices: Ok(vec![]) };

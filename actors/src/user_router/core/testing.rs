@@ -1,8 +1,9 @@
 //! A router core with a clock of its own, and effects as short lines: what a test gives and what it sees.
 
-use super::{CoreConfig, Effects, UserCore};
+use super::{CoreConfig, Effects, ProcessPending, UserCore};
 use crate::{
     clock::{self, EpochMs},
+    drain::Drain,
     user_router::message::{Effect, Fresh, Input, Now, SocketId, Unavailable},
 };
 use relay_protocol::{
@@ -115,6 +116,8 @@ pub(super) fn response(client: &str, id: &str, result: u32, is_final: bool) -> R
 
 pub(super) struct Harness {
     pub(super) core: UserCore,
+    pub(super) process: ProcessPending,
+    pub(super) drain: Drain,
     pub(super) now: Now,
     sockets: u64,
 }
@@ -128,7 +131,8 @@ impl Harness {
         let mut config = CoreConfig::new(user(), RelayInstanceId(Uuid::nil()), RandomState::new());
         change(&mut config);
         let now = Now { monotonic: clock::now(), wall: EpochMs(EPOCH_MS) };
-        Harness { core: UserCore::new(config), now, sockets: 0 }
+        let (process, drain) = (config.process.clone(), config.drain.clone());
+        Harness { core: UserCore::new(config), process, drain, now, sockets: 0 }
     }
 
     pub(super) fn step(&mut self, input: Input) -> Vec<String> {
@@ -260,7 +264,7 @@ pub(super) fn describe(effect: Effect) -> String {
         }
         Effect::Close { socket, reason } => format!("{socket} close {}", reason.text()),
         Effect::ArmGrace { desktop, generation } => format!("arm {} {}", name(desktop), generation.0.as_u128()),
-        Effect::WriteStatus(write) => format!("write {} {}", name(write.device), write.status),
+        Effect::WriteStatus(write) => format!("write {} {} {}", name(write.device), write.status, write.reason.as_str()),
         Effect::Dropped(reason) => format!("dropped {reason:?}"),
     }
 }

@@ -7,7 +7,7 @@ mod writes;
 use super::*;
 use crate::persistence::LookupUnavailable;
 use relay_protocol::{
-    device::{Presence, Role},
+    device::{Presence, PresenceReason, Role},
     id::UserId,
     version::Version,
 };
@@ -117,7 +117,7 @@ impl Rig {
     }
 
     fn write(&mut self, device: u128, status: Presence) {
-        self.input(Input::WriteStatus(StatusWrite { device: id(device), status, at: EpochMs(0) }));
+        self.input(Input::WriteStatus(StatusWrite { device: id(device), status, reason: PresenceReason::Registered, at: EpochMs(0) }));
     }
 
     fn written(&mut self, result: Result<(), StoreError>) {

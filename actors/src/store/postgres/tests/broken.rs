@@ -34,17 +34,15 @@ async fn behind_a_proxy(pool_size: NonZero<u16>) -> (PostgresFixture, StallProxy
     (fixture, proxy)
 }
 
-/// Opens all connections of the pool: each is held by a statement that waits for a lock.
+/// Opens all connections of the pool, and puts them back.
 async fn fill(fixture: &PostgresFixture, pool_size: NonZero<u16>) {
-    let holder = fixture.database.client().await;
-    holder.batch_execute("BEGIN; LOCK TABLE schema_migrations").await.unwrap();
-    let pings = join_all((0..pool_size.get()).map(|_| fixture.store.ping()));
-    let release = async {
-        fixture.database.wait_for_blocked(pool_size.get().into()).await;
-        holder.batch_execute("COMMIT").await.unwrap();
+    let connections = fixture.store.pool.connections();
+    let open_all = move |_caller| async move {
+        let opened = join_all((0..pool_size.get()).map(|_| connections.acquire())).await;
+        assert!(opened.iter().all(Result::is_ok));
+        Ok(())
     };
-    let (answers, ()) = tokio::join!(pings, release);
-    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    fixture.store.pool.drive(open_all).await.unwrap();
     assert_eq!(fixture.database.backends().await.len(), usize::from(pool_size.get()));
 }
 

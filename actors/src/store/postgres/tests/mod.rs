@@ -10,7 +10,7 @@ mod transport;
 use super::*;
 use crate::store::contract::{Fixture, store_contract_suite};
 use database::Database;
-use relay_protocol::device::{Presence, Role};
+use relay_protocol::device::{Presence, PresenceReason, Role};
 use uuid::Uuid;
 
 /// The default of `--database-pool-size`.

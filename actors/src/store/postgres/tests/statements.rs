@@ -32,7 +32,8 @@ async fn batches_over_the_same_devices_never_wait_for_each_other_in_a_circle() {
         store.upsert_device(write(device), NOW).await.unwrap();
     }
     let process = |n| RelayInstanceId(Uuid::from_u128(n));
-    let writes: Vec<_> = (1..=devices).map(|device| StatusWrite { device: id(device), status: Presence::Online, at: NOW }).collect();
+    let online = |device| StatusWrite { device: id(device), status: Presence::Online, reason: PresenceReason::Registered, at: NOW };
+    let writes: Vec<_> = (1..=devices).map(online).collect();
     let reversed: Vec<_> = writes.iter().rev().copied().collect();
     for _ in 0..5 {
         let written = join_all((0..8).map(|n| store.write_statuses(if n % 2 == 0 { &writes } else { &reversed }, process(n))));
