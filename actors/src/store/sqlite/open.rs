@@ -27,6 +27,7 @@ const FILE_MODE: u32 = 0o600;
 pub(super) const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "devices", sql: include_str!("../../../../migrations/sqlite/0001_devices.sql") },
     Migration { version: 2, name: "compatibility_rules", sql: include_str!("../../../../migrations/sqlite/0002_compatibility_rules.sql") },
+    Migration { version: 3, name: "api_keys", sql: include_str!("../../../../migrations/sqlite/0003_api_keys.sql") },
 ];
 
 /// Why the file could not be opened.

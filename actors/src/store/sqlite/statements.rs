@@ -157,7 +157,7 @@ fn device(row: &Row<'_>) -> rusqlite::Result<Device> {
 }
 
 /// A column whose text has a type of its own.
-fn parsed<T>(row: &Row<'_>, column: &str) -> rusqlite::Result<T>
+pub(super) fn parsed<T>(row: &Row<'_>, column: &str) -> rusqlite::Result<T>
 where
     T: FromStr,
     T::Err: std::error::Error + Send + Sync + 'static,
