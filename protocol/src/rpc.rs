@@ -114,13 +114,7 @@ impl Request {
     }
 }
 
-fn read_call(
-    scopes: Scopes,
-    text: &ByteString,
-    fields: &RequestFields<'_>,
-    id: RequestId,
-    id_json: Span,
-) -> Result<Call, RpcRefusal> {
+fn read_call(scopes: Scopes, text: &ByteString, fields: &RequestFields<'_>, id: RequestId, id_json: Span) -> Result<Call, RpcRefusal> {
     let name = fields.method.and_then(string).ok_or(RpcRefusal::InvalidRequest("method must be a string"))?;
     let idempotency_key = fields.idempotency_key.filter(|raw| raw.get() != "null");
     if idempotency_key.is_some_and(|raw| string(raw).is_none()) {

@@ -3,7 +3,10 @@
 use super::*;
 use crate::{
     clock::{self, EpochMs},
-    store::{ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, MinimumProtocolRule, StatusWrite, Store, StoreError, Upserted, sqlite::SqliteStore},
+    store::{
+        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, MinimumProtocolRule, StatusWrite, Store, StoreError, Upserted,
+        sqlite::SqliteStore,
+    },
 };
 use actix::{Actor, Addr, prelude::SendError};
 use async_trait::async_trait;

@@ -16,7 +16,10 @@ pub use open::{OpenError, migrate};
 
 use crate::{
     clock::EpochMs,
-    store::{ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, MinimumProtocolRule, StatusWrite, Store, StoreError, Upserted, migrate::MigrationReport},
+    store::{
+        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, MinimumProtocolRule, StatusWrite, Store, StoreError, Upserted,
+        migrate::MigrationReport,
+    },
 };
 use async_trait::async_trait;
 use relay_protocol::{

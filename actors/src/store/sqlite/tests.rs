@@ -247,12 +247,9 @@ async fn a_row_that_no_relay_wrote_is_unavailable_and_no_panic() {
 async fn look_ups_and_listings_use_an_index() {
     let SqliteFixture { path, _directory, .. } = fixture().await;
     let connection = Connection::open(&path).unwrap();
-    for (table, sql) in [
-        ("devices", statements::LOOK_UP),
-        ("devices", statements::DEVICES_OF),
-        ("api_keys", api_keys::LIST),
-        ("api_keys", api_keys::FIND),
-    ] {
+    for (table, sql) in
+        [("devices", statements::LOOK_UP), ("devices", statements::DEVICES_OF), ("api_keys", api_keys::LIST), ("api_keys", api_keys::FIND)]
+    {
         let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         let steps: Vec<String> = plan.query_map(["[]"], |row| row.get("detail")).unwrap().map(Result::unwrap).collect();
         assert!(steps.iter().any(|step| step.starts_with(&format!("SEARCH {table} USING"))), "{steps:?}");

@@ -3,13 +3,13 @@
 use super::{CoreConfig, Effects, UserCore};
 use crate::{
     clock::{self, EpochMs},
-    user_router::message::{Effect, Fresh, Input, Now, SocketId, Unavailable},
+    user_router::message::{Effect, Fresh, Input, Now, SocketId, Unavailable, Whose},
 };
 use relay_protocol::{
     close::CloseReason,
     device::{DeviceFacts, Role},
     envelope::Inbound,
-    id::{ConnectionId, DeviceId, RelayInstanceId, Route, SessionId, UserId},
+    id::{ApiKeyId, ConnectionId, DeviceId, RelayInstanceId, Route, SessionId, UserId},
     register::Register,
     rpc::{Call, Request, RequestId, Response},
     text::Text,
@@ -56,6 +56,10 @@ pub(super) fn connection(socket: SocketId) -> ConnectionId {
 /// The session that a socket's registration begins unless it resumes one.
 pub(super) fn session(socket: SocketId) -> SessionId {
     SessionId(Uuid::from_u128(0x5e55_0000 + u128::from(socket.0)))
+}
+
+pub(super) fn key(number: usize) -> ApiKeyId {
+    ApiKeyId(Uuid::from_u128(0x4e50 + number as u128))
 }
 
 pub(super) fn token(socket: SocketId) -> String {
@@ -116,6 +120,8 @@ pub(super) fn response(client: &str, id: &str, result: u32, is_final: bool) -> R
 pub(super) struct Harness {
     pub(super) core: UserCore,
     pub(super) now: Now,
+    /// The API key that sockets are opened with from now on.
+    pub(super) api_key: Option<ApiKeyId>,
     sockets: u64,
 }
 
@@ -128,7 +134,7 @@ impl Harness {
         let mut config = CoreConfig::new(user(), RelayInstanceId(Uuid::nil()), RandomState::new());
         change(&mut config);
         let now = Now { monotonic: clock::now(), wall: EpochMs(EPOCH_MS) };
-        Harness { core: UserCore::new(config), now, sockets: 0 }
+        Harness { core: UserCore::new(config), now, api_key: None, sockets: 0 }
     }
 
     pub(super) fn step(&mut self, input: Input) -> Vec<String> {
@@ -154,8 +160,8 @@ impl Harness {
     }
 
     pub(super) fn begin(&mut self, socket: SocketId, route: Route, register: Register) -> Vec<String> {
-        let register = Box::new(register);
-        self.step(Input::Register { socket, role: role(route), header_target: None, register, fresh: fresh(socket) })
+        let (role, register, api_key) = (role(route), Box::new(register), self.api_key);
+        self.step(Input::Register { socket, role, header_target: None, register, fresh: fresh(socket), api_key })
     }
 
     /// The look-up brings good rows.
@@ -226,7 +232,15 @@ impl Harness {
     }
 
     pub(super) fn close_device(&mut self, device: DeviceId, reason: CloseReason) -> Vec<String> {
-        self.step(Input::CloseDevice { device, reason })
+        self.step(Input::CloseAllOf { whose: Whose::Device(device), reason })
+    }
+
+    pub(super) fn log_out(&mut self) -> Vec<String> {
+        self.step(Input::CloseAllOf { whose: Whose::Account, reason: CloseReason::LoggedOut })
+    }
+
+    pub(super) fn revoke(&mut self, api_key: ApiKeyId) -> Vec<String> {
+        self.step(Input::CloseAllOf { whose: Whose::ApiKey(api_key), reason: CloseReason::Revoked })
     }
 
     pub(super) fn grace_elapsed(&mut self, desktop_number: usize, of: SocketId) -> Vec<String> {
