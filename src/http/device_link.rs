@@ -83,3 +83,7 @@ impl From<NotAnUpgrade> for ApiError {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "device_link_tests.rs"]
+mod tests;

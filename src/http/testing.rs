@@ -39,12 +39,15 @@ pub(crate) struct MemoryStore {
     state: Mutex<StoreState>,
 }
 
+type Hook = Box<dyn FnOnce() + Send>;
+
 #[derive(Default)]
 struct StoreState {
     rows: Vec<(Device, bool)>,
     keys: Vec<(ApiKey, ApiKeyHash)>,
     /// Look-ups of keys so far.
     key_look_ups: usize,
+    behind_key_look_up: Option<Hook>,
     away: bool,
 }
 
@@ -58,6 +61,16 @@ impl MemoryStore {
         let mut state = self.lock();
         let row = state.rows.iter_mut().find(|(device, _)| device.facts.id == id).unwrap();
         (row.0.status, row.0.status_at) = (status, Some(at));
+    }
+
+    /// Runs this when the next look-up of a key has found what it finds, and before it answers.
+    pub(crate) fn behind_next_key_look_up(&self, hook: impl FnOnce() + Send + 'static) {
+        self.lock().behind_key_look_up = Some(Box::new(hook));
+    }
+
+    /// Forgets every key.
+    pub(crate) fn clear_keys(&self) {
+        self.lock().keys.clear();
     }
 
     /// How many keys have been looked up so far.
@@ -166,7 +179,13 @@ impl Store for MemoryStore {
     async fn api_key(&self, hash: ApiKeyHash) -> Result<Option<ApiKey>, StoreError> {
         let mut state = self.here()?;
         state.key_look_ups += 1;
-        Ok(state.keys.iter().find(|(_, own)| *own == hash).map(|(key, _)| key.clone()))
+        let found = state.keys.iter().find(|(_, own)| *own == hash).map(|(key, _)| key.clone());
+        let hook = state.behind_key_look_up.take();
+        drop(state);
+        if let Some(hook) = hook {
+            hook();
+        }
+        Ok(found)
     }
 
     async fn revoke_api_key(&self, user: UserId, id: ApiKeyId, _now: EpochMs) -> Result<bool, StoreError> {
