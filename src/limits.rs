@@ -19,6 +19,14 @@ pub const PLATFORM_CHARS_MAX: usize = 64;
 /// Longest application version, in characters.
 pub const APP_VERSION_CHARS_MAX: usize = 64;
 
+/// Longest name of an API key, in characters.
+pub const API_KEY_NAME_CHARS_MAX: usize = 200;
+/// Keys of one account that are not revoked. One for each program and machine of a household of them; each is a secret to look after.
+pub const API_KEYS_PER_ACCOUNT_MAX: u32 = 100;
+/// Look-ups of API keys that run at once; more wait their turn. SQLite answers one at a time within microseconds, a PostgreSQL pool has
+/// no more connections than this, and the storage's queue of 1,024 keeps room for everybody else.
+pub const API_KEY_LOOK_UPS_MAX: usize = 32;
+
 /// Longest bearer token that is looked at. RS256 tokens of common providers stay below 4 KiB.
 pub const BEARER_BYTES_MAX: usize = 8 * 1024;
 /// Tolerated difference between our clock and the token issuer's, for `exp` and `nbf`.

@@ -4,6 +4,7 @@ mod support;
 
 use relay_actors::user_router::message::DropReason;
 use relay_protocol::{
+    close::CloseReason,
     device::{Presence, Role},
     id::DeviceId,
     limits::{PENDING_DEFAULT, PENDING_LOAD, PENDING_OUTBOX, RECONNECT_GRACE},
@@ -194,6 +195,23 @@ async fn a_registration_that_comes_after_its_sockets_end_takes_no_effect() {
     peer.register(&rig, device, None).await;
     assert_eq!(rig.directory.len(), 0);
     assert_eq!(rig.stored(device), None);
+}
+
+/// What barred the socket was handled by the router, or met none, before the registration came.
+#[actix::test]
+async fn a_registration_that_comes_after_its_socket_was_barred_takes_no_effect() {
+    tokio::time::pause();
+    let rig = Rig::start();
+    let device = rig.device(Role::Desktop);
+    let mut peer = rig.open(Role::Desktop);
+    let barred = rig.sockets.bar(|identity| identity.user == rig.user, CloseReason::Revoked);
+    assert_eq!(barred.len(), 1);
+    peer.register(&rig, device, None).await;
+    assert_eq!(peer.next(), json!({"close": 1008, "reason": "revoked"}));
+    assert_eq!((rig.directory.len(), rig.stored(device)), (0, None));
+    let mut later = rig.open(Role::Desktop);
+    later.register(&rig, device, None).await;
+    assert_eq!(later.next()["type"], "registered", "only what was open is barred");
 }
 
 #[actix::test]

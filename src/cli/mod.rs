@@ -4,6 +4,7 @@
 //! success, and [`EXIT_CODES`] is the one table of exit codes.
 
 pub mod access;
+pub mod api_key;
 pub mod demo;
 pub mod desktop;
 pub mod device;
@@ -11,6 +12,7 @@ mod explain;
 pub mod migrate;
 pub mod phone;
 pub mod serve;
+mod table;
 pub mod token;
 pub mod welcome;
 
@@ -50,6 +52,9 @@ pub enum Command {
     /// Add, list and forget an account's devices
     #[command(subcommand, after_help = help_end(&["relay device list --user 0f8fad5b-d9cb-469f-a165-70867728950e"]))]
     Device(device::Command),
+    /// Make, list and revoke an account's API keys, each with scopes
+    #[command(name = "api-key", subcommand, after_help = help_end(&["relay api-key list --user 0f8fad5b-d9cb-469f-a165-70867728950e"]))]
+    ApiKey(api_key::Command),
     /// Apply missing migrations to the database and list all of them; `serve` does the same at its start
     Migrate(migrate::Args),
     /// Run a sample desktop that phones can call, until Ctrl-C
@@ -164,6 +169,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Token(args) => token::run(&args),
         Command::Device(command) => block_on(device::run(&command)),
         Command::Migrate(args) => block_on(migrate::run(&args)),
+        Command::ApiKey(command) => block_on(api_key::run(&command)),
         Command::Desktop(args) => block_on(desktop::run(args)),
         Command::Phone(args) => block_on(phone::run(args)),
     }
@@ -223,7 +229,7 @@ mod tests {
             }
             checked += 1;
         });
-        assert!(checked >= 11, "{checked}");
+        assert!(checked >= 15, "{checked}");
     }
 
     #[test]

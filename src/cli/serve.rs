@@ -42,7 +42,6 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let jwt_secret = secret(config, config.jwt_secret.as_ref(), JWT_SECRET_FILE).map_err(CliError::data_dir)?;
     let admin_token = secret(config, config.admin_token.as_ref(), ADMIN_TOKEN_FILE).map_err(CliError::data_dir)?;
     let rules = TokenRules { secret: jwt_secret, issuer: config.jwt_issuer.clone(), audience: config.jwt_audience.clone() };
-    let authenticator = Authenticator::new(&rules).map_err(CliError::failed)?;
     let demo = DemoIds::of(&config.data_dir).map_err(|error| CliError::data_dir(format!("{}: {error}", config.data_dir.display())))?;
 
     actix_web::rt::System::new().block_on(async {
@@ -54,6 +53,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
                 return Ok(());
             }
         };
+        let authenticator = Authenticator::new(&rules, store.clone()).map_err(CliError::failed)?;
         let actors = wiring::start_actors(config, store.clone());
         let relay = actors.relay;
         let api = Api { store, relay: Arc::new(relay.clone()), authenticator, admin_token: AdminToken::new(&admin_token) };

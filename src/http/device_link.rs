@@ -1,6 +1,6 @@
 //! `GET /ws/device-link`: the way from the public listener into the socket layer (device-lane section 3).
 
-use super::{Api, Mount, error::ApiError, only};
+use super::{Api, Mount, auth, error::ApiError, only};
 use actix_web::{
     HttpRequest, HttpResponse, ResponseError,
     dev::Extensions,
@@ -11,7 +11,7 @@ use relay_actors::{
     device_socket::{NotAnUpgrade, TcpHandle, check_upgrade},
     relay::Relay,
 };
-use relay_protocol::device::Role;
+use relay_protocol::{device::Role, identity::Scope};
 use std::{any::Any, sync::Arc, time::Duration};
 
 /// Where device sockets open.
@@ -46,13 +46,21 @@ async fn open(
         return Ok(ApiError::RelayDraining.error_response());
     }
     check_upgrade(&request).map_err(ApiError::from)?;
+    let table = &relay.sockets().table;
+    let bars = table.bars();
     let identity = api.authenticate(request.headers()).await?;
+    auth::require(&identity, Scope::Rpc)?;
     let role = single(request.headers(), CLIENT_TYPE)?
         .and_then(|role| role.parse::<Role>().ok())
         .ok_or_else(|| ApiError::InvalidPayload(format!("{CLIENT_TYPE} must be desktop or mobile")))?;
     let target = single(request.headers(), TARGET_DESKTOP)?.map(str::to_owned);
     let tcp = request.conn_data::<Arc<TcpHandle>>().cloned();
-    relay.sockets().open(&request, payload, identity, role, target, tcp)
+    let response = relay.sockets().open(&request, payload, identity, role, target, tcp)?;
+    // A key that was revoked behind its look-up had its sockets closed, but this one may not have been in the table yet.
+    if identity.api_key.is_some() && table.bars() != bars {
+        api.authenticate(request.headers()).await?;
+    }
+    Ok(response)
 }
 
 /// A header that may stand there once.
@@ -75,3 +83,7 @@ impl From<NotAnUpgrade> for ApiError {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "device_link_tests.rs"]
+mod tests;

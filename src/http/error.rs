@@ -1,10 +1,12 @@
 //! Everything that an HTTP call can be refused with (device-lane section 2), and its body `{"error":{"code","message","retryable"}}`.
 
+use crate::limits::API_KEYS_PER_ACCOUNT_MAX;
 use actix_web::{
     HttpResponse, ResponseError,
     http::{StatusCode, header},
 };
 use relay_actors::{relay::RouterUnavailable, store::StoreError};
+use relay_protocol::identity::Scope;
 use serde::Serialize;
 use std::{borrow::Cow, fmt};
 
@@ -17,6 +19,10 @@ pub enum ApiError {
     TokenInvalid,
     /// The bearer token proved an account until its `exp`.
     TokenExpired,
+    /// The bearer is an API key without the scope that this needs.
+    InsufficientScope(Scope),
+    /// The bearer is an API key, and this is for the account's own token only.
+    AccountTokenRequired,
     /// The body or query breaks a rule; the text names the field.
     InvalidPayload(String),
     /// The device id in the path is not a UUID.
@@ -31,6 +37,10 @@ pub enum ApiError {
     DeviceOwnershipFailed,
     /// The account has as many devices as it may.
     TooManyDevices,
+    /// The account has no such API key.
+    ApiKeyNotFound,
+    /// The account has as many API keys as it may.
+    TooManyApiKeys,
     /// There is no such path.
     NotFound,
     /// The path does not take this method.
@@ -56,6 +66,8 @@ impl ApiError {
     pub fn code(&self) -> &'static str {
         match self {
             ApiError::TokenMissing | ApiError::TokenInvalid | ApiError::TokenExpired => "unauthorized",
+            ApiError::InsufficientScope(_) => "insufficientScope",
+            ApiError::AccountTokenRequired => "accountTokenRequired",
             ApiError::InvalidPayload(_) => "invalidPayload",
             ApiError::InvalidDeviceId => "invalidDeviceId",
             ApiError::PayloadTooLarge => "payloadTooLarge",
@@ -63,6 +75,8 @@ impl ApiError {
             ApiError::DeviceNotFound => "deviceNotFound",
             ApiError::DeviceOwnershipFailed => "deviceOwnershipFailed",
             ApiError::TooManyDevices => "tooManyDevices",
+            ApiError::ApiKeyNotFound => "apiKeyNotFound",
+            ApiError::TooManyApiKeys => "tooManyApiKeys",
             ApiError::NotFound => "notFound",
             ApiError::MethodNotAllowed { .. } => "methodNotAllowed",
             ApiError::UpgradeRequired => "upgradeRequired",
@@ -76,11 +90,12 @@ impl ApiError {
     pub fn status(&self) -> StatusCode {
         match self {
             ApiError::TokenMissing | ApiError::TokenInvalid | ApiError::TokenExpired => StatusCode::UNAUTHORIZED,
+            ApiError::InsufficientScope(_) | ApiError::AccountTokenRequired => StatusCode::FORBIDDEN,
             ApiError::InvalidPayload(_) | ApiError::InvalidDeviceId => StatusCode::BAD_REQUEST,
             ApiError::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ApiError::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
-            ApiError::DeviceNotFound | ApiError::NotFound => StatusCode::NOT_FOUND,
-            ApiError::DeviceOwnershipFailed | ApiError::TooManyDevices => StatusCode::CONFLICT,
+            ApiError::DeviceNotFound | ApiError::ApiKeyNotFound | ApiError::NotFound => StatusCode::NOT_FOUND,
+            ApiError::DeviceOwnershipFailed | ApiError::TooManyDevices | ApiError::TooManyApiKeys => StatusCode::CONFLICT,
             ApiError::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
             ApiError::StorageUnavailable | ApiError::RouterUnavailable | ApiError::RelayDraining => StatusCode::SERVICE_UNAVAILABLE,
@@ -94,12 +109,16 @@ impl ApiError {
             ApiError::TokenMissing
             | ApiError::TokenInvalid
             | ApiError::TokenExpired
+            | ApiError::InsufficientScope(_)
+            | ApiError::AccountTokenRequired
             | ApiError::InvalidPayload(_)
             | ApiError::InvalidDeviceId
             | ApiError::PayloadTooLarge
             | ApiError::DeviceNotFound
             | ApiError::DeviceOwnershipFailed
             | ApiError::TooManyDevices
+            | ApiError::ApiKeyNotFound
+            | ApiError::TooManyApiKeys
             | ApiError::NotFound
             | ApiError::MethodNotAllowed { .. }
             | ApiError::UpgradeRequired => false,
@@ -112,6 +131,8 @@ impl ApiError {
             ApiError::TokenMissing => "send a bearer token in the Authorization header",
             ApiError::TokenInvalid => "the bearer token is not valid here",
             ApiError::TokenExpired => "the bearer token has expired",
+            ApiError::InsufficientScope(scope) => return Cow::Owned(format!("this API key lacks the scope {}", scope.as_str())),
+            ApiError::AccountTokenRequired => "API keys are managed with an account token (JWT), not with a key",
             ApiError::InvalidPayload(problem) => return Cow::Owned(problem.clone()),
             ApiError::InvalidDeviceId => "the device id in the path is not a UUID",
             ApiError::PayloadTooLarge => "the body is too large",
@@ -119,6 +140,10 @@ impl ApiError {
             ApiError::DeviceNotFound => "the account has no such device",
             ApiError::DeviceOwnershipFailed => "the device id belongs to another account",
             ApiError::TooManyDevices => "the account has as many devices as it may, forgotten ones counted; register one of them again",
+            ApiError::ApiKeyNotFound => "the account has no such API key",
+            ApiError::TooManyApiKeys => {
+                return Cow::Owned(format!("the account has {API_KEYS_PER_ACCOUNT_MAX} API keys, as many as it may; revoke one first"));
+            }
             ApiError::NotFound => "there is nothing at this path",
             ApiError::MethodNotAllowed { .. } => "this path does not take this method",
             ApiError::UpgradeRequired => "only websocket version 13 is spoken here",
@@ -128,18 +153,24 @@ impl ApiError {
         })
     }
 
-    /// The challenge of a 401 (RFC 6750 section 3): an error word only when a token was sent.
+    /// The challenge of a 401, or of a 403 that another token could pass (RFC 6750 section 3): an error word only when a token was sent.
     fn challenge(&self) -> Option<&'static str> {
         match self {
+            ApiError::InsufficientScope(Scope::Rpc) => Some(r#"Bearer error="insufficient_scope", scope="rpc""#),
+            ApiError::InsufficientScope(Scope::Read) => Some(r#"Bearer error="insufficient_scope", scope="read""#),
+            ApiError::InsufficientScope(Scope::Write) => Some(r#"Bearer error="insufficient_scope", scope="write""#),
             ApiError::TokenMissing => Some("Bearer"),
             ApiError::TokenInvalid | ApiError::TokenExpired => Some(r#"Bearer error="invalid_token""#),
-            ApiError::InvalidPayload(_)
+            ApiError::AccountTokenRequired
+            | ApiError::InvalidPayload(_)
             | ApiError::InvalidDeviceId
             | ApiError::PayloadTooLarge
             | ApiError::BodyTimeout
             | ApiError::DeviceNotFound
             | ApiError::DeviceOwnershipFailed
             | ApiError::TooManyDevices
+            | ApiError::ApiKeyNotFound
+            | ApiError::TooManyApiKeys
             | ApiError::NotFound
             | ApiError::MethodNotAllowed { .. }
             | ApiError::UpgradeRequired

@@ -4,12 +4,14 @@
 //! is mounted from outside, since it is the socket layer's way in, see [`Mount`].
 
 pub mod admin;
+pub mod api_keys;
 pub mod auth;
 pub mod body;
 pub mod device_link;
 pub mod devices;
 pub mod error;
 pub mod health;
+pub mod logout;
 pub mod port;
 pub mod presence;
 pub mod time;
@@ -65,6 +67,8 @@ pub fn public_routes(config: &mut ServiceConfig, api: web::Data<Api>, device_lin
     health::public_routes(config);
     devices::routes(config);
     presence::routes(config);
+    api_keys::routes(config);
+    logout::routes(config);
     device_link(config);
     config.default_service(web::to(not_found));
 }

@@ -3,7 +3,7 @@
 //! | module | shows |
 //! | --- | --- |
 //! | `printed` | the commands that `relay serve` prints, typed as they stand |
-//! | `use_of` | devices, tokens, wrong use |
+//! | `use_of` | devices, API keys, tokens, wrong use |
 //! | `serve` | starts that cannot be, two processes, the ready file, signals, `relay migrate` |
 //! | `database` | a database server that is not there, or refuses |
 //! | `clients` | `relay desktop` and `relay phone` against a server that does what each test needs |

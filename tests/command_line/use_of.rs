@@ -1,12 +1,18 @@
 //! Devices, tokens, wrong use.
 
-use crate::{Server, USER, finish, text};
+use crate::{
+    Server, USER,
+    clients::{client, output},
+    finish,
+    support::{account::Account, relay_process::RelayProcess},
+    text,
+};
 use relay::{
     http::auth::jwt::{TokenRules, Verifier},
     secrets::jwt_secret_in,
 };
 use relay_actors::clock::EpochMs;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::net::TcpListener;
 
 #[test]
@@ -28,6 +34,72 @@ fn devices_are_added_listed_and_forgotten() {
     assert_eq!(again.status.code(), Some(1));
     assert!(text(&again.stderr).contains("deviceNotFound"), "{}", text(&again.stderr));
     assert_eq!(run(&["add", "--role", "phone", "--name", "x"]).status.code(), Some(2));
+}
+
+#[test]
+fn api_keys_are_made_listed_used_and_revoked() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), &[]);
+    let run = |arguments: &[&str]| {
+        let access = ["--user", USER, "--url", &server.url];
+        finish(directory.path(), &[arguments, &access].concat())
+    };
+    let made = run(&["api-key", "create", "--scopes", "read", "--name", "dashboard"]);
+    let key = text(&made.stdout).strip_suffix('\n').unwrap();
+    assert!(key.starts_with("rk_") && !key.contains(char::is_whitespace), "it stands alone: {key}");
+    assert!(!text(&made.stderr).contains(key) && text(&made.stderr).contains("not shown again"));
+    let as_json = run(&["api-key", "create", "--scopes", "rpc,write", "--json"]);
+    let created: Value = serde_json::from_slice(&as_json.stdout).unwrap();
+    assert_eq!((&created["scopes"], &created["name"]), (&json!(["rpc", "write"]), &Value::Null));
+    assert!(created["apiKey"].as_str().unwrap().starts_with("rk_"));
+
+    let table = run(&["api-key", "list"]);
+    let rows: Vec<&str> = text(&table.stdout).lines().skip(1).collect();
+    assert!(rows.len() == 2 && rows[0].ends_with("dashboard") && rows[1].starts_with(created["apiKeyId"].as_str().unwrap()), "{rows:?}");
+    let listed: Value = serde_json::from_slice(&run(&["api-key", "list", "--json"]).stdout).unwrap();
+    assert!(!listed.to_string().contains("rk_"), "{listed}");
+
+    let with_key = |key: &str, arguments: &[&str]| finish(directory.path(), &[arguments, &["--token", key, "--url", &server.url]].concat());
+    assert_eq!(with_key(key, &["device", "list"]).status.code(), Some(0));
+    let added = with_key(key, &["device", "add", "--role", "desktop", "--name", "x"]);
+    assert_eq!(added.status.code(), Some(1));
+    assert!(text(&added.stderr).contains("insufficientScope"), "{}", text(&added.stderr));
+    let desktop = with_key(key, &["desktop", "--device", USER]);
+    assert_eq!(desktop.status.code(), Some(1));
+    assert!(text(&desktop.stderr).contains("scope rpc"), "{}", text(&desktop.stderr));
+    let managing = with_key(created["apiKey"].as_str().unwrap(), &["api-key", "list"]);
+    assert!(text(&managing.stderr).contains("accountTokenRequired"), "{}", text(&managing.stderr));
+
+    let id = listed["apiKeys"][0]["apiKeyId"].as_str().unwrap();
+    assert_eq!(run(&["api-key", "revoke", "--id", id]).status.code(), Some(0));
+    assert_eq!(with_key(key, &["device", "list"]).status.code(), Some(1));
+    let again = run(&["api-key", "revoke", "--id", id]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(text(&again.stderr).contains("apiKeyNotFound"), "{}", text(&again.stderr));
+    for wrong in ["", "admin", "rpc,"] {
+        assert_eq!(run(&["api-key", "create", "--scopes", wrong]).status.code(), Some(2), "{wrong}");
+    }
+}
+
+/// `relay desktop` and `relay phone` take a key wherever they take a token.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_desktop_and_a_phone_work_with_an_api_key() {
+    let relay = RelayProcess::start(&[]).await;
+    let account = Account::new(&relay, 1, 1).await;
+    let (answers, calls) = (account.api_key("rpc").await.api_key, account.api_key("rpc,read").await.api_key);
+    let url = format!("http://{}", relay.ready().public);
+    let (desktop_id, phone_id) = (account.desktops[0].to_string(), account.phones[0].to_string());
+    let _desktop = client(&url, &["desktop", "--device", &desktop_id]).env("RELAY_TOKEN", &answers).spawn().unwrap();
+    let call = |method: &str| {
+        let mut command = client(&url, &["phone", "--device", &phone_id, "--desktop", &desktop_id, "call", method, "--wait", "20s"]);
+        command.env("RELAY_TOKEN", &calls);
+        command
+    };
+    let ping = output(call("system.ping")).await;
+    assert_eq!(ping.status.code(), Some(0), "{}", text(&ping.stderr));
+    let rename = output(call("session.rename")).await;
+    assert_eq!(rename.status.code(), Some(1));
+    assert!(text(&rename.stderr).contains("-32027"), "{}", text(&rename.stderr));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod api_keys;
 mod closes;
 mod presence;
 mod rate;

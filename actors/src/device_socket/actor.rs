@@ -69,7 +69,7 @@ impl DeviceSocket {
     }
 
     fn on_frame(&mut self, text: ByteString, ctx: &mut WebsocketContext<Self>) -> Result<(), FrameError> {
-        match Inbound::parse(text)? {
+        match Inbound::parse_with(self.link.identity.scopes, text)? {
             Inbound::Ping => self.answer(Text::from_static("{\"type\":\"pong\",\"payload\":{}}")),
             Inbound::Register(register) => {
                 if !self.link.begin_registration() {

@@ -7,6 +7,7 @@
 use super::{lane::Lane, tcp::TcpHandle};
 use crate::user_router::message::SocketId;
 use relay_protocol::{
+    close::CloseReason,
     device::Role,
     id::{ConnectionId, Route},
     identity::Identity,
@@ -35,6 +36,7 @@ pub struct Link {
     registration: OnceLock<Registration>,
     registering: AtomicBool,
     ended: AtomicBool,
+    barred: OnceLock<CloseReason>,
     tcp: Option<Arc<TcpHandle>>,
 }
 
@@ -61,6 +63,7 @@ impl Link {
             registration: OnceLock::new(),
             registering: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            barred: OnceLock::new(),
             tcp,
         }
     }
@@ -85,6 +88,17 @@ impl Link {
     /// Claims the one registration that may be in progress. False when there is one, or the socket is registered.
     pub fn begin_registration(&self) -> bool {
         self.registration.get().is_none() && !self.registering.swap(true, Relaxed)
+    }
+
+    /// Lets no registration of it take effect from now on. One that has is the router's to end.
+    pub(super) fn bar(&self, reason: CloseReason) {
+        // The first reason stays.
+        let _ = self.barred.set(reason);
+    }
+
+    /// Why no registration of it may take effect any more: its bearer was logged out, or its API key revoked.
+    pub fn barred(&self) -> Option<CloseReason> {
+        self.barred.get().copied()
     }
 
     /// Whether the socket's actor has ended. A registration that reaches the router only then must not take effect.

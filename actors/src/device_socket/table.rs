@@ -3,7 +3,7 @@
 
 use super::{link::Link, tcp::TcpHandle};
 use crate::{clock, user_router::message::SocketId};
-use relay_protocol::{device::Role, identity::Identity};
+use relay_protocol::{close::CloseReason, device::Role, identity::Identity};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -17,6 +17,7 @@ use std::{
 pub struct SocketTable {
     sockets: Mutex<BTreeMap<SocketId, Arc<Link>>>,
     last_id: AtomicU64,
+    bars: AtomicU64,
 }
 
 impl SocketTable {
@@ -31,6 +32,22 @@ impl SocketTable {
     /// The sockets that are open now.
     pub fn snapshot(&self) -> Vec<Arc<Link>> {
         self.lock().values().cloned().collect()
+    }
+
+    /// Bars the sockets of these bearers, see [`Link::bar`], and names them.
+    pub fn bar(&self, is_of: impl Fn(&Identity) -> bool, reason: CloseReason) -> Vec<Arc<Link>> {
+        let sockets = self.lock();
+        self.bars.fetch_add(1, Relaxed);
+        let barred: Vec<_> = sockets.values().filter(|link| is_of(&link.identity)).cloned().collect();
+        barred.iter().for_each(|link| link.bar(reason));
+        barred
+    }
+
+    /// How often sockets have been barred. While this stays the same, no [`SocketTable::bar`] has missed a socket that is in the table
+    /// now: a bearer that was good when it was read is still good.
+    pub fn bars(&self) -> u64 {
+        let _sockets = self.lock();
+        self.bars.load(Relaxed)
     }
 
     /// How many are open now.

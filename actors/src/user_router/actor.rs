@@ -237,8 +237,13 @@ impl Handler<Register> for UserRouter {
 
     fn handle(&mut self, message: Register, ctx: &mut Context<Self>) {
         let Registering { link, header_target, register } = message.registering;
-        let (socket, role) = (link.id, link.role);
+        let (socket, role, api_key) = (link.id, link.role, link.identity.api_key);
         drop(message.visit);
+        if let Some(reason) = link.barred() {
+            // What barred it may have been handled before this came.
+            link.lane.close(reason, clock::now());
+            return self.leave_if_idle(ctx);
+        }
         if link.has_ended() {
             // Its end may have overtaken it while the mailbox was full; then nobody will end what would begin here.
             return self.leave_if_idle(ctx);
@@ -249,7 +254,7 @@ impl Handler<Register> for UserRouter {
             session: SessionId(Uuid::new_v4()),
             token: URL_SAFE_NO_PAD.encode(rand::random::<[u8; RESUME_TOKEN_BYTES]>()),
         };
-        self.step(Input::Register { socket, role, header_target, register, fresh }, ctx);
+        self.step(Input::Register { socket, role, header_target, register, fresh, api_key }, ctx);
     }
 }
 

@@ -1,7 +1,8 @@
-//! Who is calling: account tokens ([`jwt`]) and the admin token.
+//! Who is calling: account tokens ([`jwt`]), API keys ([`api_key`]) and the admin token.
 //!
-//! Both come in the `Authorization` header and nowhere else: what stands in a query string ends up in logs.
+//! All come in the `Authorization` header and nowhere else: what stands in a query string ends up in logs.
 
+pub mod api_key;
 pub mod jwt;
 
 use super::{Api, error::ApiError};
@@ -9,38 +10,62 @@ use crate::{limits::BEARER_BYTES_MAX, secrets::Secret};
 use actix_web::{
     FromRequest, HttpRequest,
     dev::Payload,
-    http::header::{self, HeaderMap},
+    http::{
+        Method,
+        header::{self, HeaderMap},
+    },
     web,
 };
+use api_key::ApiKeys;
 use futures_util::future::LocalBoxFuture;
 pub use jwt::{TokenRules, mint};
-use relay_actors::clock::EpochMs;
-use relay_protocol::identity::Identity;
+use relay_actors::{clock::EpochMs, store::Store};
+use relay_protocol::{
+    id::UserId,
+    identity::{Identity, Scope},
+};
 use sha2::{Digest, Sha256};
-use std::future::{Ready, ready};
+use std::{
+    future::{Ready, ready},
+    sync::Arc,
+};
 use subtle::ConstantTimeEq;
 
-/// Checks account tokens of every kind.
+/// Checks bearer tokens of every kind.
 pub struct Authenticator {
     jwt: jwt::Verifier,
+    api_keys: ApiKeys,
 }
 
 impl Authenticator {
-    /// One that takes JWTs after these rules.
+    /// One that takes JWTs after these rules, and the API keys of this storage.
     ///
     /// # Errors
     /// The secret is empty.
-    pub fn new(rules: &TokenRules) -> Result<Self, jwt::KeyError> {
-        Ok(Authenticator { jwt: jwt::Verifier::new(rules)? })
+    pub fn new(rules: &TokenRules, store: Arc<dyn Store>) -> Result<Self, jwt::KeyError> {
+        Ok(Authenticator { jwt: jwt::Verifier::new(rules)?, api_keys: ApiKeys::new(store) })
     }
 
     /// The bearer of the token that these headers carry.
     ///
     /// # Errors
-    /// [`ApiError::TokenMissing`], [`ApiError::TokenInvalid`] or [`ApiError::TokenExpired`].
+    /// [`ApiError::TokenMissing`], [`ApiError::TokenInvalid`], [`ApiError::TokenExpired`], or for an API key
+    /// [`ApiError::StorageUnavailable`].
     pub async fn authenticate(&self, headers: &HeaderMap, now: EpochMs) -> Result<Identity, ApiError> {
-        self.jwt.account_of(bearer(headers)?, now).map(Identity::of_jwt)
+        let token = bearer(headers)?;
+        if api_key::is_api_key(token) {
+            return self.api_keys.bearer_of(token).await;
+        }
+        self.jwt.account_of(token, now).map(Identity::of_jwt)
     }
+}
+
+/// Whether this bearer may do what needs `scope`.
+///
+/// # Errors
+/// [`ApiError::InsufficientScope`].
+pub fn require(identity: &Identity, scope: Scope) -> Result<(), ApiError> {
+    if identity.scopes.contains(scope) { Ok(()) } else { Err(ApiError::InsufficientScope(scope)) }
 }
 
 /// The admin listener's token, kept as a hash.
@@ -65,7 +90,8 @@ impl AdminToken {
     }
 }
 
-/// The caller, as a handler's argument: the handler runs only for a valid token.
+/// The caller, as a handler's argument: the handler runs only for a valid token that has the call's scope, `read` for `GET` and
+/// `write` for all else (device-lane section 1).
 #[derive(Clone, Copy, Debug)]
 pub struct Account(pub Identity);
 
@@ -75,7 +101,29 @@ impl FromRequest for Account {
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let request = request.clone();
-        Box::pin(async move { api_of(&request)?.authenticate(request.headers()).await.map(Account) })
+        Box::pin(async move {
+            let identity = api_of(&request)?.authenticate(request.headers()).await?;
+            require(&identity, if request.method() == Method::GET { Scope::Read } else { Scope::Write })?;
+            Ok(Account(identity))
+        })
+    }
+}
+
+/// The account itself, as a handler's argument: the handler runs only for a JWT. What a key may do must not lead to more keys, or a
+/// stolen one could outlive its revocation.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner(pub UserId);
+
+impl FromRequest for Owner {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let request = request.clone();
+        Box::pin(async move {
+            let identity = api_of(&request)?.authenticate(request.headers()).await?;
+            if identity.api_key.is_some() { Err(ApiError::AccountTokenRequired) } else { Ok(Owner(identity.user)) }
+        })
     }
 }
 
