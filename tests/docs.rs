@@ -301,6 +301,7 @@ fn the_http_error_table_is_the_code() {
         ApiError::TokenMissing,
         ApiError::TokenInvalid,
         ApiError::TokenExpired,
+        ApiError::KeysUnavailable,
         ApiError::InvalidPayload(String::new()),
         ApiError::InvalidDeviceId,
         ApiError::PayloadTooLarge,

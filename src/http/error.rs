@@ -17,6 +17,8 @@ pub enum ApiError {
     TokenInvalid,
     /// The bearer token proved an account until its `exp`.
     TokenExpired,
+    /// The bearer token may prove an account, but the keys to tell cannot be had now.
+    KeysUnavailable,
     /// The body or query breaks a rule; the text names the field.
     InvalidPayload(String),
     /// The device id in the path is not a UUID.
@@ -54,6 +56,7 @@ impl ApiError {
     pub fn code(&self) -> &'static str {
         match self {
             ApiError::TokenMissing | ApiError::TokenInvalid | ApiError::TokenExpired => "unauthorized",
+            ApiError::KeysUnavailable => "keysUnavailable",
             ApiError::InvalidPayload(_) => "invalidPayload",
             ApiError::InvalidDeviceId => "invalidDeviceId",
             ApiError::PayloadTooLarge => "payloadTooLarge",
@@ -80,14 +83,20 @@ impl ApiError {
             ApiError::DeviceOwnershipFailed => StatusCode::CONFLICT,
             ApiError::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
-            ApiError::StorageUnavailable | ApiError::RouterUnavailable | ApiError::RelayDraining => StatusCode::SERVICE_UNAVAILABLE,
+            ApiError::KeysUnavailable | ApiError::StorageUnavailable | ApiError::RouterUnavailable | ApiError::RelayDraining => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         }
     }
 
     /// Whether the same call may succeed later.
     pub fn retryable(&self) -> bool {
         match self {
-            ApiError::BodyTimeout | ApiError::StorageUnavailable | ApiError::RouterUnavailable | ApiError::RelayDraining => true,
+            ApiError::KeysUnavailable
+            | ApiError::BodyTimeout
+            | ApiError::StorageUnavailable
+            | ApiError::RouterUnavailable
+            | ApiError::RelayDraining => true,
             ApiError::TokenMissing
             | ApiError::TokenInvalid
             | ApiError::TokenExpired
@@ -108,6 +117,7 @@ impl ApiError {
             ApiError::TokenMissing => "send a bearer token in the Authorization header",
             ApiError::TokenInvalid => "the bearer token is not valid here",
             ApiError::TokenExpired => "the bearer token has expired",
+            ApiError::KeysUnavailable => "the keys that verify this bearer token cannot be had now",
             ApiError::InvalidPayload(problem) => return Cow::Owned(problem.clone()),
             ApiError::InvalidDeviceId => "the device id in the path is not a UUID",
             ApiError::PayloadTooLarge => "the body is too large",
@@ -128,7 +138,8 @@ impl ApiError {
         match self {
             ApiError::TokenMissing => Some("Bearer"),
             ApiError::TokenInvalid | ApiError::TokenExpired => Some(r#"Bearer error="invalid_token""#),
-            ApiError::InvalidPayload(_)
+            ApiError::KeysUnavailable
+            | ApiError::InvalidPayload(_)
             | ApiError::InvalidDeviceId
             | ApiError::PayloadTooLarge
             | ApiError::BodyTimeout

@@ -1,8 +1,14 @@
-//! Who is calling: account tokens ([`jwt`]) and the admin token.
+//! Who is calling: account tokens ([`jwt`], with keys of their own or of an issuer's [`jwks`]) and the admin token.
 //!
 //! Both come in the `Authorization` header and nowhere else: what stands in a query string ends up in logs.
 
+pub mod jwks;
 pub mod jwt;
+
+#[cfg(test)]
+#[path = "../../../tests/support/signing_keys.rs"]
+#[allow(unreachable_pub, missing_docs, dead_code, reason = "shared with the tests over sockets")]
+mod signing_keys;
 
 use super::{Api, error::ApiError};
 use crate::{limits::BEARER_BYTES_MAX, secrets::Secret};
@@ -37,9 +43,9 @@ impl Authenticator {
     /// The bearer of the token that these headers carry.
     ///
     /// # Errors
-    /// [`ApiError::TokenMissing`], [`ApiError::TokenInvalid`] or [`ApiError::TokenExpired`].
+    /// [`ApiError::TokenMissing`], [`ApiError::TokenInvalid`], [`ApiError::TokenExpired`] or [`ApiError::KeysUnavailable`].
     pub async fn authenticate(&self, headers: &HeaderMap, now: EpochMs) -> Result<Identity, ApiError> {
-        self.jwt.account_of(bearer(headers)?, now).map(Identity::of_jwt)
+        self.jwt.account_of(bearer(headers)?, now).await.map(Identity::of_jwt)
     }
 }
 
