@@ -4,6 +4,7 @@
 mod support;
 
 mod closes;
+mod issuer_keys;
 mod presence;
 mod rate;
 mod registration;

@@ -5,7 +5,7 @@
 
 use crate::limits::{JWKS_KEYS_MAX, RSA_MODULUS_BITS_MAX, RSA_MODULUS_BITS_MIN};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use jsonwebtoken::DecodingKey;
+use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::fmt;
@@ -27,6 +27,13 @@ pub enum KeyAlgorithm {
 }
 
 impl KeyAlgorithm {
+    /// That of a token with this `alg`, if a set can have a key for it.
+    pub fn of(alg: Algorithm) -> Option<Self> {
+        [(Algorithm::RS256, KeyAlgorithm::Rs256), (Algorithm::ES256, KeyAlgorithm::Es256)]
+            .into_iter()
+            .find_map(|(known, algorithm)| (known == alg).then_some(algorithm))
+    }
+
     /// The word for it in `alg`.
     fn name(self) -> &'static str {
         match self {

@@ -11,9 +11,10 @@ fn set(keys: &[Value]) -> KeySet {
 fn with(key: SigningKey, fields: Value) -> Value {
     let mut jwk = key.jwk("k");
     for (name, value) in fields.as_object().unwrap() {
-        match value {
-            Value::Null => drop(jwk.as_object_mut().unwrap().remove(name)),
-            value => jwk[name] = value.clone(),
+        if value.is_null() {
+            jwk.as_object_mut().unwrap().remove(name);
+        } else {
+            jwk[name] = value.clone();
         }
     }
     jwk

@@ -20,7 +20,7 @@ use key_set::{KeyAlgorithm, KeySet};
 use refresh::{Published, Refresh, Report, Verdict};
 use relay_actors::clock;
 use source::{Location, ReadError, Source};
-use std::{fmt, io};
+use std::{fmt, io, path::PathBuf};
 use tokio::{sync::watch, time::sleep_until};
 
 /// Verifiers' access to the keys.
@@ -35,9 +35,9 @@ pub struct Jwks {
 #[derive(Debug)]
 pub enum OpenError {
     /// The file cannot be read or is no set.
-    File(Location, ReadError),
+    File(PathBuf, ReadError),
     /// The file has no key that can be used; what it has instead.
-    NoKey(Location, Vec<String>),
+    NoKey(PathBuf, Vec<String>),
     /// There are no root certificates for an https address.
     NoRoots(io::Error),
 }
@@ -45,9 +45,9 @@ pub enum OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OpenError::File(location, error) => write!(f, "{location}: {error}"),
-            OpenError::NoKey(location, others) if others.is_empty() => write!(f, "{location} has no key"),
-            OpenError::NoKey(location, others) => write!(f, "{location} has no key that can be used: {}", others.join("; ")),
+            OpenError::File(path, error) => write!(f, "{}: {error}", path.display()),
+            OpenError::NoKey(path, others) if others.is_empty() => write!(f, "{} has no key", path.display()),
+            OpenError::NoKey(path, others) => write!(f, "{} has no key that can be used: {}", path.display(), others.join("; ")),
             OpenError::NoRoots(error) => write!(f, "needs root certificates for https, and the system has none: {error}"),
         }
     }
@@ -64,10 +64,10 @@ impl Jwks {
     pub fn open(location: &Location) -> Result<(Self, Reader), OpenError> {
         let keys = match location {
             Location::File(path) => {
-                let keys = source::read_file_set(path).map_err(|error| OpenError::File(location.clone(), error))?;
+                let keys = source::read_file_set(path).map_err(|error| OpenError::File(path.clone(), error))?;
                 if keys.is_empty() {
                     let others = keys.left_out().iter().map(ToString::to_string).collect();
-                    return Err(OpenError::NoKey(location.clone(), others));
+                    return Err(OpenError::NoKey(path.clone(), others));
                 }
                 log(Report { keys_changed: true, ..Report::default() }, Some(&keys), None);
                 Some(keys)

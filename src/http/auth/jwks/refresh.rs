@@ -106,11 +106,18 @@ impl Refresh {
 
     /// A token waits for this generation. Whether to read now.
     pub fn on_asked(&mut self, now: Instant, generation: u64) -> bool {
-        let wanted = generation > self.published.generation && now >= self.published.on_demand_from;
-        if wanted {
+        if generation <= self.published.generation {
+            return false;
+        }
+        // What is due in any case does not count as asked for.
+        if now >= self.due {
+            return true;
+        }
+        let may_ask = now >= self.published.on_demand_from;
+        if may_ask {
             self.published.on_demand_from = now + JWKS_ON_DEMAND_INTERVAL;
         }
-        wanted
+        may_ask
     }
 
     /// A read has ended, with a set or without.

@@ -58,6 +58,7 @@ fn until_the_first_set_tokens_wait_for_a_read_or_are_unavailable() {
     assert_eq!(bench.judge(Duration::ZERO, "a"), Verdict::AskFor(1));
     bench.read(MS, None);
     assert_eq!(bench.finally("a"), Verdict::Unavailable, "nobody is refused for the issuer's absence");
+    assert!(bench.due_after() > 2 * MS, "the seed makes it so");
     assert!(bench.core.on_asked(bench.start + MS, 2));
     bench.read(2 * MS, None);
     assert_eq!(bench.judge(3 * MS, "a"), Verdict::Unavailable, "asked a moment ago");
@@ -100,6 +101,7 @@ fn however_many_ask_there_is_one_read_per_interval() {
 #[test]
 fn a_read_that_was_due_anyway_does_not_use_up_the_one_on_demand() {
     let mut bench = Bench::new(None);
+    assert!(bench.core.on_asked(bench.start, 1), "asked for and due");
     bench.read(MS, Some(keys(&["a"])));
     assert_eq!(bench.judge(2 * MS, "b"), Verdict::AskFor(2), "rotated right after the start");
     assert!(bench.core.on_asked(bench.start + 2 * MS, 2));
