@@ -38,11 +38,8 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let config = &args.config;
     config.validate().map_err(CliError::usage)?;
     telemetry::init(&config.log, config.log_format).map_err(CliError::failed)?;
-    let (jwks, jwks_reader) = match &config.jwks {
-        Some(location) => Jwks::open(location).map(|(keys, reader)| (Some(keys), Some(reader))),
-        None => Ok((None, None)),
-    }
-    .map_err(|error| CliError::usage(format!("--jwks {error}")))?;
+    let jwks = config.jwks.as_ref().map(Jwks::open).transpose();
+    let (jwks, jwks_reader) = jwks.map_err(|error| CliError::usage(format!("--jwks {error}")))?.unzip();
     prepare_data_dir(&config.data_dir).map_err(CliError::data_dir)?;
     let jwt_secret = match (&config.jwt_secret, &jwks) {
         // Who names an issuer does not want tokens of somebody else, so none are made possible.

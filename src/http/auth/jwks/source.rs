@@ -80,15 +80,6 @@ impl FromStr for Location {
     }
 }
 
-impl fmt::Display for Location {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Location::File(path) => path.display().fmt(f),
-            Location::Url(uri) => uri.fmt(f),
-        }
-    }
-}
-
 /// Why no set was read.
 #[derive(Debug)]
 pub enum ReadError {
