@@ -1,4 +1,5 @@
 //! Tokens of an issuer: its keys come late, rotate, cannot be had, and sockets do not depend on them once they are open.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use crate::support::{
     PATIENCE,
