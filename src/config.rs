@@ -2,6 +2,7 @@
 //! scripts rely on; the numbers come from `relay_protocol::limits`.
 
 use crate::{
+    http::auth::jwks::source::Location,
     limits::{CONFIGURED_DURATION_MAX, DATABASE_POOL_SIZE, MAX_MESSAGE_BYTES_MIN, SECRET_BYTES_MIN},
     secrets::Secret,
 };
@@ -42,9 +43,13 @@ pub struct ServeConfig {
     #[arg(long, env = "RELAY_DATABASE_POOL_SIZE", value_name = "COUNT", default_value_t = DATABASE_POOL_SIZE)]
     pub database_pool_size: u16,
 
-    /// HS256 secret of the account tokens, at least 32 bytes [default: generated into the data directory]
+    /// HS256 secret of the account tokens, at least 32 bytes [default: generated into the data directory, unless --jwks is given]
     #[arg(long, env = "RELAY_JWT_SECRET", value_name = "SECRET", hide_env_values = true)]
     pub jwt_secret: Option<Secret>,
+    /// JWK set with the keys of account tokens signed with RS256 or ES256; read again now and then, and when a token names a key
+    /// that is not known. Without --jwt-secret no other tokens are taken
+    #[arg(long, env = "RELAY_JWKS", value_name = "FILE|URL")]
+    pub jwks: Option<Location>,
     /// Require this `iss` in account tokens
     #[arg(long, env = "RELAY_JWT_ISSUER", value_name = "TEXT")]
     pub jwt_issuer: Option<String>,

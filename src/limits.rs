@@ -33,6 +33,23 @@ pub const BEARER_BYTES_MAX: usize = 8 * 1024;
 pub const JWT_LEEWAY: Duration = Duration::from_secs(30);
 /// Shortest secret. RFC 7518 section 3.2: an HS256 key is at least as long as the hash.
 pub const SECRET_BYTES_MIN: usize = 32;
+/// Shortest RSA modulus of an issuer's key, in bits. RFC 7518 section 3.3.
+pub const RSA_MODULUS_BITS_MIN: usize = 2_048;
+/// Longest RSA modulus of an issuer's key, in bits: what the RSA library takes.
+pub const RSA_MODULUS_BITS_MAX: usize = 8_192;
+/// Largest JWK set. One key with a certificate chain is about 8 KiB.
+pub const JWKS_BYTES_MAX: usize = 1024 * 1024;
+/// Most keys in a JWK set. Issuers publish two to ten.
+pub const JWKS_KEYS_MAX: usize = 100;
+/// A JWK set must have been read within this time. It is also the longest that a call waits for one.
+pub const JWKS_READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a JWK set is read again: the longest that a withdrawn key is still taken.
+pub const JWKS_REFRESH_INTERVAL: Duration = Duration::from_secs(10 * 60);
+/// Least time between two reads that unknown keys ask for: who sends invented `kid`s must not make the relay flood the issuer.
+pub const JWKS_ON_DEMAND_INTERVAL: Duration = Duration::from_secs(10);
+/// Waits between attempts while a JWK set cannot be read.
+pub const JWKS_RETRY_BACKOFF: Policy = Policy { first: Duration::from_secs(1), max: Duration::from_secs(60) };
+
 /// Life of a token that `relay token` mints, unless told otherwise. Operations page.
 pub const TOKEN_TTL: Duration = Duration::from_secs(60 * 60);
 /// Life of a token that a command mints for its own calls.
@@ -67,4 +84,6 @@ pub const CONFIGURED_DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 
 /// Smallest `--max-message`: what is allowed before registration must be allowed after it.
 pub const MAX_MESSAGE_BYTES_MIN: usize = relay_protocol::limits::UNREGISTERED_MESSAGE_BYTES_MAX;
 
+const _: () = assert!(JWKS_READ_TIMEOUT.as_secs() < JWKS_ON_DEMAND_INTERVAL.as_secs());
+const _: () = assert!(JWKS_RETRY_BACKOFF.max.as_secs() < JWKS_REFRESH_INTERVAL.as_secs());
 const _: () = assert!(4 * 3 * (DEVICE_NAME_CHARS_MAX + PLATFORM_CHARS_MAX + APP_VERSION_CHARS_MAX) < API_BODY_BYTES_MAX);

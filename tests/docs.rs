@@ -304,6 +304,7 @@ fn the_http_error_table_is_the_code() {
         ApiError::TokenExpired,
         ApiError::InsufficientScope(Scope::Rpc),
         ApiError::AccountTokenRequired,
+        ApiError::KeysUnavailable,
         ApiError::InvalidPayload(String::new()),
         ApiError::InvalidDeviceId,
         ApiError::PayloadTooLarge,

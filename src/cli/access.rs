@@ -73,7 +73,7 @@ impl Signing {
             Some(secret) => secret.clone(),
             None => jwt_secret_in(&self.data_dir).map_err(CliError::failed)?,
         };
-        let rules = TokenRules { secret, issuer: self.jwt_issuer.clone(), audience: self.jwt_audience.clone() };
+        let rules = TokenRules { secret: Some(secret), jwks: None, issuer: self.jwt_issuer.clone(), audience: self.jwt_audience.clone() };
         mint(&rules, user, ttl, EpochMs::now()).map_err(CliError::failed)
     }
 }

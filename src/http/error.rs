@@ -23,6 +23,8 @@ pub enum ApiError {
     InsufficientScope(Scope),
     /// The bearer is an API key, and this is for the account's own token only.
     AccountTokenRequired,
+    /// The bearer token may prove an account, but the keys to tell cannot be had now.
+    KeysUnavailable,
     /// The body or query breaks a rule; the text names the field.
     InvalidPayload(String),
     /// The device id in the path is not a UUID.
@@ -68,6 +70,7 @@ impl ApiError {
             ApiError::TokenMissing | ApiError::TokenInvalid | ApiError::TokenExpired => "unauthorized",
             ApiError::InsufficientScope(_) => "insufficientScope",
             ApiError::AccountTokenRequired => "accountTokenRequired",
+            ApiError::KeysUnavailable => "keysUnavailable",
             ApiError::InvalidPayload(_) => "invalidPayload",
             ApiError::InvalidDeviceId => "invalidDeviceId",
             ApiError::PayloadTooLarge => "payloadTooLarge",
@@ -98,14 +101,20 @@ impl ApiError {
             ApiError::DeviceOwnershipFailed | ApiError::TooManyDevices | ApiError::TooManyApiKeys => StatusCode::CONFLICT,
             ApiError::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
-            ApiError::StorageUnavailable | ApiError::RouterUnavailable | ApiError::RelayDraining => StatusCode::SERVICE_UNAVAILABLE,
+            ApiError::KeysUnavailable | ApiError::StorageUnavailable | ApiError::RouterUnavailable | ApiError::RelayDraining => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         }
     }
 
     /// Whether the same call may succeed later.
     pub fn retryable(&self) -> bool {
         match self {
-            ApiError::BodyTimeout | ApiError::StorageUnavailable | ApiError::RouterUnavailable | ApiError::RelayDraining => true,
+            ApiError::KeysUnavailable
+            | ApiError::BodyTimeout
+            | ApiError::StorageUnavailable
+            | ApiError::RouterUnavailable
+            | ApiError::RelayDraining => true,
             ApiError::TokenMissing
             | ApiError::TokenInvalid
             | ApiError::TokenExpired
@@ -133,6 +142,7 @@ impl ApiError {
             ApiError::TokenExpired => "the bearer token has expired",
             ApiError::InsufficientScope(scope) => return Cow::Owned(format!("this API key lacks the scope {}", scope.as_str())),
             ApiError::AccountTokenRequired => "API keys are managed with an account token (JWT), not with a key",
+            ApiError::KeysUnavailable => "the keys that verify this bearer token cannot be had now",
             ApiError::InvalidPayload(problem) => return Cow::Owned(problem.clone()),
             ApiError::InvalidDeviceId => "the device id in the path is not a UUID",
             ApiError::PayloadTooLarge => "the body is too large",
@@ -162,6 +172,7 @@ impl ApiError {
             ApiError::TokenMissing => Some("Bearer"),
             ApiError::TokenInvalid | ApiError::TokenExpired => Some(r#"Bearer error="invalid_token""#),
             ApiError::AccountTokenRequired
+            | ApiError::KeysUnavailable
             | ApiError::InvalidPayload(_)
             | ApiError::InvalidDeviceId
             | ApiError::PayloadTooLarge

@@ -320,7 +320,7 @@ impl Fixture {
 }
 
 pub(crate) fn rules() -> TokenRules {
-    TokenRules { secret: Secret::new("k".repeat(32)), issuer: None, audience: None }
+    TokenRules { secret: Some(Secret::new("k".repeat(32))), ..TokenRules::default() }
 }
 
 /// An `Authorization` header for this account.

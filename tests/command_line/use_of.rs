@@ -102,8 +102,8 @@ async fn a_desktop_and_a_phone_work_with_an_api_key() {
     assert!(text(&rename.stderr).contains("-32027"), "{}", text(&rename.stderr));
 }
 
-#[test]
-fn a_token_stands_alone_on_standard_output() {
+#[tokio::test]
+async fn a_token_stands_alone_on_standard_output() {
     let directory = tempfile::tempdir().unwrap();
     let missing = finish(directory.path(), &["token", "--user", USER]);
     assert_eq!((missing.status.code(), text(&missing.stdout)), (Some(1), ""));
@@ -115,8 +115,8 @@ fn a_token_stands_alone_on_standard_output() {
     assert_eq!((minted.status.code(), text(&minted.stderr)), (Some(0), ""));
     let token = text(&minted.stdout).strip_suffix('\n').unwrap();
     let secret = jwt_secret_in(&directory.path().join("relay-data")).unwrap();
-    let verifier = Verifier::new(&TokenRules { secret, issuer: None, audience: None }).unwrap();
-    assert_eq!(verifier.account_of(token, EpochMs::now()).unwrap().to_string(), USER);
+    let verifier = Verifier::new(&TokenRules { secret: Some(secret), ..TokenRules::default() }).unwrap();
+    assert_eq!(verifier.account_of(token, EpochMs::now()).await.unwrap().to_string(), USER);
 }
 
 #[test]
@@ -126,6 +126,9 @@ fn wrong_use_ends_with_2_and_names_the_flag() {
         (vec!["serve", "--silence-timeout", "30s"], "--silence-timeout"),
         (vec!["serve", "--jwt-secret", "too-short-a-secret"], "--jwt-secret"),
         (vec!["serve", "--max-message", "32MB"], "--max-message"),
+        (vec!["serve", "--jwks", "absent.json"], "--jwks absent.json"),
+        (vec!["serve", "--jwks", "/dev/null"], "--jwks /dev/null"),
+        (vec!["serve", "--jwks", "ftp://127.0.0.1/keys.json"], "--jwks"),
         (vec!["serve", "--no-such-flag"], "--no-such-flag"),
         (vec!["token", "--user", USER, "--ttl", "0s"], "--ttl"),
         (vec!["token"], "--user"),

@@ -5,6 +5,7 @@ mod support;
 
 mod api_keys;
 mod closes;
+mod issuer_keys;
 mod presence;
 mod rate;
 mod registration;

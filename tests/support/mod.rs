@@ -4,10 +4,12 @@
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test file uses a part of this, and nobody else does")]
 
 pub mod account;
+pub mod issuer;
 pub mod raw_socket;
 pub mod relay_process;
 pub mod running_desktop;
 pub mod scale;
+pub mod signing_keys;
 pub mod stall_proxy;
 pub mod token;
 pub mod wire;

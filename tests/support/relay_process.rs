@@ -44,12 +44,21 @@ pub struct RelayProcess {
 impl RelayProcess {
     /// Starts a relay with fresh data and waits until it serves.
     pub async fn start(extra_args: &[&str]) -> Self {
+        Self::start_in(&[], extra_args).await
+    }
+
+    /// The same with these variables in its environment.
+    pub async fn start_in(environment: &[(&str, &str)], extra_args: &[&str]) -> Self {
         let data_dir = tempfile::Builder::new().prefix("relay-test-").tempdir().unwrap();
-        Self::start_on(std::sync::Arc::new(data_dir), extra_args).await
+        Self::spawn(std::sync::Arc::new(data_dir), environment, extra_args).await
     }
 
     /// Starts a relay on the data of another one, which may still run or be gone.
     pub async fn start_on(data_dir: std::sync::Arc<TempDir>, extra_args: &[&str]) -> Self {
+        Self::spawn(data_dir, &[], extra_args).await
+    }
+
+    async fn spawn(data_dir: std::sync::Arc<TempDir>, environment: &[(&str, &str)], extra_args: &[&str]) -> Self {
         // Two processes on one directory must not share these files.
         let own = tempfile::Builder::new().prefix("process-").tempdir_in(data_dir.path()).unwrap().keep();
         let (ready_file, log) = (own.join("ready.json"), own.join("log"));
@@ -63,6 +72,7 @@ impl RelayProcess {
             // The relay reads its configuration from RELAY_*; a developer's own settings must not change a test.
             .envs_without_relay()
             .envs(RATE_RAISED)
+            .envs(environment.iter().copied())
             .env("NO_COLOR", "1")
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -1,9 +1,16 @@
-//! Who is calling: account tokens ([`jwt`]), API keys ([`api_key`]) and the admin token.
+//! Who is calling: account tokens ([`jwt`], with a key of the relay's own or of an issuer's [`jwks`]), API keys ([`api_key`]) and the
+//! admin token.
 //!
 //! All come in the `Authorization` header and nowhere else: what stands in a query string ends up in logs.
 
 pub mod api_key;
+pub mod jwks;
 pub mod jwt;
+
+#[cfg(test)]
+#[path = "../../../tests/support/signing_keys.rs"]
+#[allow(unreachable_pub, missing_docs, dead_code, reason = "shared with the tests over sockets")]
+mod signing_keys;
 
 use super::{Api, error::ApiError};
 use crate::{limits::BEARER_BYTES_MAX, secrets::Secret};
@@ -49,14 +56,14 @@ impl Authenticator {
     /// The bearer of the token that these headers carry.
     ///
     /// # Errors
-    /// [`ApiError::TokenMissing`], [`ApiError::TokenInvalid`], [`ApiError::TokenExpired`], or for an API key
-    /// [`ApiError::StorageUnavailable`].
+    /// [`ApiError::TokenMissing`], [`ApiError::TokenInvalid`], [`ApiError::TokenExpired`] or [`ApiError::KeysUnavailable`], or for an
+    /// API key [`ApiError::StorageUnavailable`].
     pub async fn authenticate(&self, headers: &HeaderMap, now: EpochMs) -> Result<Identity, ApiError> {
         let token = bearer(headers)?;
         if api_key::is_api_key(token) {
             return self.api_keys.bearer_of(token).await;
         }
-        self.jwt.account_of(token, now).map(Identity::of_jwt)
+        self.jwt.account_of(token, now).await.map(Identity::of_jwt)
     }
 }
 
