@@ -173,7 +173,13 @@ impl FromRequest for Account {
     type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(api_of(request).and_then(|api| api.authenticate(request.headers())).map(Account))
+        ready(api_of(request).and_then(|api| {
+            let account = api.authenticate(request.headers());
+            if account.is_err() {
+                api.handshakes.count(request, None)?;
+            }
+            account.map(Account)
+        }))
     }
 }
 

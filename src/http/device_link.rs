@@ -11,7 +11,7 @@ use relay_actors::{
     device_socket::{NotAnUpgrade, TcpHandle, check_upgrade},
     relay::Relay,
 };
-use relay_protocol::device::Role;
+use relay_protocol::{device::Role, id::UserId};
 use std::{any::Any, sync::Arc, time::Duration};
 
 /// Where device sockets open.
@@ -45,14 +45,20 @@ async fn open(
     if relay.is_draining() {
         return Ok(ApiError::RelayDraining.error_response());
     }
-    check_upgrade(&request).map_err(ApiError::from)?;
-    let user = api.authenticate(request.headers())?;
+    let user = admitted(&request, &api)?;
     let role = single(request.headers(), CLIENT_TYPE)?
         .and_then(|role| role.parse::<Role>().ok())
         .ok_or_else(|| ApiError::InvalidPayload(format!("{CLIENT_TYPE} must be desktop or mobile")))?;
     let target = single(request.headers(), TARGET_DESKTOP)?.map(str::to_owned);
     let tcp = request.conn_data::<Arc<TcpHandle>>().cloned();
     relay.sockets().open(&request, payload, user, role, target, tcp)
+}
+
+/// The account that opens a socket. Each attempt is counted, whatever becomes of it.
+fn admitted(request: &HttpRequest, api: &Api) -> Result<UserId, ApiError> {
+    let account = check_upgrade(request).map_err(ApiError::from).and_then(|()| api.authenticate(request.headers()));
+    api.handshakes.count(request, account.as_ref().ok().copied())?;
+    account
 }
 
 /// A header that may stand there once.

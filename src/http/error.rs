@@ -1,5 +1,6 @@
 //! Everything that an HTTP call can be refused with (device-lane section 2), and its body `{"error":{"code","message","retryable"}}`.
 
+use super::handshakes::TooMany;
 use actix_web::{
     HttpResponse, ResponseError,
     http::{StatusCode, header},
@@ -38,6 +39,8 @@ pub enum ApiError {
     },
     /// A websocket of a version other than 13.
     UpgradeRequired,
+    /// Too many handshakes, or calls without a valid token, from one address.
+    TooManyHandshakes(TooMany),
     /// Storage cannot answer now.
     StorageUnavailable,
     /// The account's router did not answer in time.
@@ -63,6 +66,7 @@ impl ApiError {
             ApiError::NotFound => "notFound",
             ApiError::MethodNotAllowed { .. } => "methodNotAllowed",
             ApiError::UpgradeRequired => "upgradeRequired",
+            ApiError::TooManyHandshakes(_) => "tooManyHandshakes",
             ApiError::StorageUnavailable => "storageUnavailable",
             ApiError::RouterUnavailable => "routerUnavailable",
             ApiError::RelayDraining => "relayDraining",
@@ -80,6 +84,7 @@ impl ApiError {
             ApiError::DeviceOwnershipFailed => StatusCode::CONFLICT,
             ApiError::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
+            ApiError::TooManyHandshakes(_) => StatusCode::TOO_MANY_REQUESTS,
             ApiError::StorageUnavailable | ApiError::RouterUnavailable | ApiError::RelayDraining => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -87,7 +92,11 @@ impl ApiError {
     /// Whether the same call may succeed later.
     pub fn retryable(&self) -> bool {
         match self {
-            ApiError::BodyTimeout | ApiError::StorageUnavailable | ApiError::RouterUnavailable | ApiError::RelayDraining => true,
+            ApiError::BodyTimeout
+            | ApiError::TooManyHandshakes(_)
+            | ApiError::StorageUnavailable
+            | ApiError::RouterUnavailable
+            | ApiError::RelayDraining => true,
             ApiError::TokenMissing
             | ApiError::TokenInvalid
             | ApiError::TokenExpired
@@ -117,6 +126,7 @@ impl ApiError {
             ApiError::NotFound => "there is nothing at this path",
             ApiError::MethodNotAllowed { .. } => "this path does not take this method",
             ApiError::UpgradeRequired => "only websocket version 13 is spoken here",
+            ApiError::TooManyHandshakes(_) => "too many handshakes, or calls without a valid token, from this address",
             ApiError::StorageUnavailable => "storage cannot answer now",
             ApiError::RouterUnavailable => "the account's router did not answer in time",
             ApiError::RelayDraining => "this relay is leaving; connect again to reach its successor",
@@ -137,6 +147,7 @@ impl ApiError {
             | ApiError::NotFound
             | ApiError::MethodNotAllowed { .. }
             | ApiError::UpgradeRequired
+            | ApiError::TooManyHandshakes(_)
             | ApiError::StorageUnavailable
             | ApiError::RouterUnavailable
             | ApiError::RelayDraining => None,
@@ -182,10 +193,19 @@ impl ResponseError for ApiError {
             response.insert_header((header::SEC_WEBSOCKET_VERSION, "13"));
             response.insert_header((header::UPGRADE, "websocket"));
         }
+        if let ApiError::TooManyHandshakes(TooMany { retry_after }) = self {
+            response.insert_header((header::RETRY_AFTER, retry_after.as_secs().to_string()));
+        }
         if self.status() == StatusCode::SERVICE_UNAVAILABLE {
             response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
         }
         response.json(Body { error: Detail { code: self.code(), message: &self.message(), retryable: self.retryable() } })
+    }
+}
+
+impl From<TooMany> for ApiError {
+    fn from(too_many: TooMany) -> Self {
+        ApiError::TooManyHandshakes(too_many)
     }
 }
 

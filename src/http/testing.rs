@@ -3,6 +3,7 @@
 use super::{
     Api, Mount,
     auth::{AdminToken, Authenticator, TokenRules, mint},
+    handshakes::Handshakes,
     port::RelayPort,
 };
 use crate::secrets::Secret;
@@ -10,6 +11,7 @@ use actix_web::web;
 use async_trait::async_trait;
 use relay_actors::{
     clock::EpochMs,
+    device_socket::Rate,
     relay::{ConnectionInfo, RouterUnavailable},
     store::{Device, DevicePatch, DeviceWrite, MinimumProtocolRule, StatusWrite, Store, StoreError, Upserted},
 };
@@ -206,6 +208,7 @@ impl Fixture {
             relay: relay.clone(),
             authenticator: Authenticator::new(&rules()).unwrap(),
             admin_token: AdminToken::new(&Secret::new(ADMIN_TOKEN)),
+            handshakes: Handshakes::new(Rate { burst: 3, per_second: 1 }, Vec::new()),
         };
         Fixture { store, relay, api: web::Data::new(api) }
     }

@@ -4,6 +4,7 @@
 mod support;
 
 mod closes;
+mod hostile;
 mod presence;
 mod rate;
 mod registration;
