@@ -220,7 +220,7 @@ async fn past_the_total_of_all_lanes_the_largest_holder_is_retired_at_once_and_i
     const MIB: usize = 1024 * 1024;
     let Pair { rig, desktop, phone, .. } = Pair::connected().await;
     let text = relay_protocol::text::Text::from("x".repeat(31 * MIB));
-    let fill = |peer: &support::Peer, count: usize| (0..count).for_each(|_| peer.link().lane.push(text.clone()).unwrap());
+    let fill = |peer: &Peer, count: usize| (0..count).for_each(|_| peer.link().lane.push(text.clone()).unwrap());
     let mut others = Vec::new();
     for _ in 0..15 {
         let device = rig.device(Role::Desktop);
