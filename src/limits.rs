@@ -68,6 +68,24 @@ pub const PHONE_WAIT_BACKOFF: Policy = Policy { first: Duration::from_millis(100
 pub const DATABASE_POOL_SIZE: u16 = 10;
 /// A storage that has not answered a ping within this time is not ready.
 pub const READY_PING_TIMEOUT: Duration = Duration::from_secs(2);
+/// Handshakes that one address, or one account at one address, may make at once. Operations page.
+pub const HANDSHAKE_BURST_PER_ADDRESS: u32 = 200;
+/// The same a second, in the long run. Operations page.
+pub const HANDSHAKES_PER_ADDRESS: u32 = 50;
+/// Addresses whose handshakes are counted apart, at about 100 bytes each. One is known for as long as its bucket takes to fill.
+pub const HANDSHAKE_ADDRESSES_MAX: usize = 65_536;
+/// How often addresses whose buckets are full again are forgotten when there is no room for new ones: it looks at all of them.
+pub const HANDSHAKE_ADDRESSES_FORGOTTEN_EVERY: Duration = Duration::from_secs(1);
+
+/// Descriptors of a connection: the server's, and the one that ends it from outside.
+pub const DESCRIPTORS_PER_CONNECTION: u64 = 2;
+/// Descriptors that are kept free of public connections: listeners, storage, workers, and what operators need.
+pub const DESCRIPTORS_RESERVED: u64 = 128;
+/// Connections of the admin listener: operators, probes, metrics.
+pub const ADMIN_CONNECTIONS_MAX: usize = 32;
+/// Most connections of one worker, however many descriptors there are. The heads of unfinished requests take up to 128 KiB each.
+pub const CONNECTIONS_PER_WORKER_MAX: usize = 25_600;
+
 /// Connections that the kernel completes before they are accepted: a reconnect storm fits, the usual 1,024 does not hold it.
 pub const ACCEPT_BACKLOG: u32 = 4_096;
 /// How long the server discards unread input after its last answer before it closes the connection: not at all. Device sockets have
@@ -87,3 +105,4 @@ pub const MAX_MESSAGE_BYTES_MIN: usize = relay_protocol::limits::UNREGISTERED_ME
 const _: () = assert!(JWKS_READ_TIMEOUT.as_secs() < JWKS_ON_DEMAND_INTERVAL.as_secs());
 const _: () = assert!(JWKS_RETRY_BACKOFF.max.as_secs() < JWKS_REFRESH_INTERVAL.as_secs());
 const _: () = assert!(4 * 3 * (DEVICE_NAME_CHARS_MAX + PLATFORM_CHARS_MAX + APP_VERSION_CHARS_MAX) < API_BODY_BYTES_MAX);
+const _: () = assert!(ADMIN_CONNECTIONS_MAX as u64 * DESCRIPTORS_PER_CONNECTION < DESCRIPTORS_RESERVED);

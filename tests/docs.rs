@@ -7,7 +7,7 @@ use clap::Parser;
 use relay::{
     cli::Cli,
     config::{ByteSize, Period},
-    http::error::ApiError,
+    http::{error::ApiError, handshakes::TooMany},
 };
 use relay_protocol::{
     close::CloseReason,
@@ -22,6 +22,7 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -317,6 +318,7 @@ fn the_http_error_table_is_the_code() {
         ApiError::NotFound,
         ApiError::MethodNotAllowed { allow: "" },
         ApiError::UpgradeRequired,
+        ApiError::TooManyHandshakes(TooMany { retry_after: Duration::from_secs(1) }),
         ApiError::StorageUnavailable,
         ApiError::RouterUnavailable,
         ApiError::RelayDraining,
@@ -355,7 +357,7 @@ fn the_limits_table_is_the_code() {
         small: DEVICES_PER_ACCOUNT_MAX, PRESENCE_HISTORY_MAX, PRESENCE_PAGE_DEFAULT, PRESENCE_PAGE_MAX;
         period: RECONNECT_GRACE, RESUME_TTL;
         period: REGISTER_TIMEOUT, HEARTBEAT_INTERVAL, SILENCE_TIMEOUT;
-        size: OUTBOUND_BYTES_MAX;
+        size: OUTBOUND_BYTES_MAX, OUTBOUND_TOTAL_BYTES_MAX, INBOUND_TOTAL_BYTES_MAX;
         period: SATURATED_AFTER, POLICY_CACHE;
     };
     let in_source = read("protocol/src/limits.rs").lines().filter(|line| line.starts_with("pub const ")).count();

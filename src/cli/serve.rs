@@ -12,6 +12,7 @@ use crate::{
         Api,
         auth::{AdminToken, Authenticator, TokenRules, jwks::Jwks},
         device_link,
+        handshakes::Handshakes,
     },
     limits::LEAVE_TIMEOUT,
     secrets::{ADMIN_TOKEN_FILE, JWT_SECRET_FILE, Secret, SecretError, load_or_generate, prepare_data_dir},
@@ -19,6 +20,7 @@ use crate::{
     signals::EndSignals,
     telemetry, wiring,
 };
+use relay_actors::device_socket::Rate;
 use std::{ffi::OsString, sync::Arc};
 
 /// Flags of `relay serve`.
@@ -66,7 +68,14 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         }
         let actors = wiring::start_actors(config, store.clone());
         let relay = actors.relay;
-        let api = Api { store, relay: Arc::new(relay.clone()), authenticator, admin_token: AdminToken::new(&admin_token) };
+        let handshakes = Rate { burst: config.handshake_burst_per_address, per_second: config.handshakes_per_address };
+        let api = Api {
+            store,
+            relay: Arc::new(relay.clone()),
+            authenticator,
+            admin_token: AdminToken::new(&admin_token),
+            handshakes: Handshakes::new(handshakes, config.trusted_proxies.clone()),
+        };
         let on_connect = Arc::new(device_link::on_connect(config.silence_timeout.0));
         let parts = Parts { api, device_link: actors.device_link, on_connect };
         let stop = async move {

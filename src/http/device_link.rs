@@ -11,7 +11,10 @@ use relay_actors::{
     device_socket::{NotAnUpgrade, TcpHandle, check_upgrade},
     relay::Relay,
 };
-use relay_protocol::{device::Role, identity::Scope};
+use relay_protocol::{
+    device::Role,
+    identity::{Identity, Scope},
+};
 use std::{any::Any, sync::Arc, time::Duration};
 
 /// Where device sockets open.
@@ -45,10 +48,9 @@ async fn open(
     if relay.is_draining() {
         return Ok(ApiError::RelayDraining.error_response());
     }
-    check_upgrade(&request).map_err(ApiError::from)?;
     let table = &relay.sockets().table;
     let bars = table.bars();
-    let identity = api.authenticate(request.headers()).await?;
+    let identity = admitted(&request, &api).await?;
     auth::require(&identity, Scope::Rpc)?;
     let role = single(request.headers(), CLIENT_TYPE)?
         .and_then(|role| role.parse::<Role>().ok())
@@ -61,6 +63,16 @@ async fn open(
         api.authenticate(request.headers()).await?;
     }
     Ok(response)
+}
+
+/// Who opens a socket. Each attempt is counted, whatever becomes of it.
+async fn admitted(request: &HttpRequest, api: &Api) -> Result<Identity, ApiError> {
+    let admitted = match check_upgrade(request) {
+        Ok(()) => api.authenticate(request.headers()).await,
+        Err(fault) => Err(fault.into()),
+    };
+    api.handshakes.count(request, admitted.as_ref().ok().map(|identity| identity.user))?;
+    admitted
 }
 
 /// A header that may stand there once.

@@ -1,5 +1,6 @@
 //! Everything that an HTTP call can be refused with (device-lane section 2), and its body `{"error":{"code","message","retryable"}}`.
 
+use super::handshakes::TooMany;
 use crate::limits::API_KEYS_PER_ACCOUNT_MAX;
 use actix_web::{
     HttpResponse, ResponseError,
@@ -52,6 +53,8 @@ pub enum ApiError {
     },
     /// A websocket of a version other than 13.
     UpgradeRequired,
+    /// Too many handshakes, or calls without a valid token, from one address.
+    TooManyHandshakes(TooMany),
     /// Storage cannot answer now.
     StorageUnavailable,
     /// The account's router did not answer in time.
@@ -83,6 +86,7 @@ impl ApiError {
             ApiError::NotFound => "notFound",
             ApiError::MethodNotAllowed { .. } => "methodNotAllowed",
             ApiError::UpgradeRequired => "upgradeRequired",
+            ApiError::TooManyHandshakes(_) => "tooManyHandshakes",
             ApiError::StorageUnavailable => "storageUnavailable",
             ApiError::RouterUnavailable => "routerUnavailable",
             ApiError::RelayDraining => "relayDraining",
@@ -104,6 +108,7 @@ impl ApiError {
             ApiError::KeysUnavailable | ApiError::StorageUnavailable | ApiError::RouterUnavailable | ApiError::RelayDraining => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
+            ApiError::TooManyHandshakes(_) => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 
@@ -111,6 +116,7 @@ impl ApiError {
     pub fn retryable(&self) -> bool {
         match self {
             ApiError::KeysUnavailable
+            | ApiError::TooManyHandshakes(_)
             | ApiError::BodyTimeout
             | ApiError::StorageUnavailable
             | ApiError::RouterUnavailable
@@ -157,6 +163,7 @@ impl ApiError {
             ApiError::NotFound => "there is nothing at this path",
             ApiError::MethodNotAllowed { .. } => "this path does not take this method",
             ApiError::UpgradeRequired => "only websocket version 13 is spoken here",
+            ApiError::TooManyHandshakes(_) => "too many handshakes, or calls without a valid token, from this address",
             ApiError::StorageUnavailable => "storage cannot answer now",
             ApiError::RouterUnavailable => "the account's router did not answer in time",
             ApiError::RelayDraining => "this relay is leaving; connect again to reach its successor",
@@ -185,6 +192,7 @@ impl ApiError {
             | ApiError::NotFound
             | ApiError::MethodNotAllowed { .. }
             | ApiError::UpgradeRequired
+            | ApiError::TooManyHandshakes(_)
             | ApiError::StorageUnavailable
             | ApiError::RouterUnavailable
             | ApiError::RelayDraining => None,
@@ -230,10 +238,19 @@ impl ResponseError for ApiError {
             response.insert_header((header::SEC_WEBSOCKET_VERSION, "13"));
             response.insert_header((header::UPGRADE, "websocket"));
         }
+        if let ApiError::TooManyHandshakes(TooMany { retry_after }) = self {
+            response.insert_header((header::RETRY_AFTER, retry_after.as_secs().to_string()));
+        }
         if self.status() == StatusCode::SERVICE_UNAVAILABLE {
             response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
         }
         response.json(Body { error: Detail { code: self.code(), message: &self.message(), retryable: self.retryable() } })
+    }
+}
+
+impl From<TooMany> for ApiError {
+    fn from(too_many: TooMany) -> Self {
+        ApiError::TooManyHandshakes(too_many)
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`Api`] is what every handler needs; [`public_routes`] and [`admin_routes`] say what each listener serves. The websocket route
 //! is mounted from outside, since it is the socket layer's way in, see [`Mount`].
 
+pub mod addresses;
 pub mod admin;
 pub mod api_keys;
 pub mod auth;
@@ -10,6 +11,7 @@ pub mod body;
 pub mod device_link;
 pub mod devices;
 pub mod error;
+pub mod handshakes;
 pub mod health;
 pub mod logout;
 pub mod port;
@@ -24,6 +26,7 @@ pub(crate) mod testing;
 use self::{
     auth::{AdminToken, Authenticator},
     error::ApiError,
+    handshakes::Handshakes,
     port::RelayPort,
 };
 use actix_web::{
@@ -46,6 +49,8 @@ pub struct Api {
     pub authenticator: Authenticator,
     /// Checks the admin token.
     pub admin_token: AdminToken,
+    /// Counts handshakes, and calls without a valid token, for each address.
+    pub handshakes: Handshakes,
 }
 
 impl Api {

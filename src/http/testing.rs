@@ -4,6 +4,7 @@ use super::{
     Api, Mount,
     auth::{AdminToken, Authenticator, TokenRules, mint},
     default_headers,
+    handshakes::Handshakes,
     port::RelayPort,
     public_routes,
 };
@@ -12,6 +13,7 @@ use actix_web::{App, test, web};
 use async_trait::async_trait;
 use relay_actors::{
     clock::EpochMs,
+    device_socket::Rate,
     relay::{ConnectionInfo, RouterUnavailable},
     store::{
         ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted,
@@ -309,6 +311,7 @@ impl Fixture {
             relay: relay.clone(),
             authenticator: Authenticator::new(&rules(), store.clone()).unwrap(),
             admin_token: AdminToken::new(&Secret::new(ADMIN_TOKEN)),
+            handshakes: Handshakes::new(Rate { burst: 3, per_second: 1 }, Vec::new()),
         };
         Fixture { store, relay, api: web::Data::new(api) }
     }

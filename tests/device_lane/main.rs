@@ -5,6 +5,7 @@ mod support;
 
 mod api_keys;
 mod closes;
+mod hostile;
 mod issuer_keys;
 mod presence;
 mod rate;

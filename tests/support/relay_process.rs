@@ -50,19 +50,27 @@ impl RelayProcess {
     /// The same with these variables in its environment.
     pub async fn start_in(environment: &[(&str, &str)], extra_args: &[&str]) -> Self {
         let data_dir = tempfile::Builder::new().prefix("relay-test-").tempdir().unwrap();
-        Self::spawn(std::sync::Arc::new(data_dir), environment, extra_args).await
+        Self::spawn(relay(), std::sync::Arc::new(data_dir), environment, extra_args).await
+    }
+
+    /// Starts a relay with fresh data that may have this many files open, and no more.
+    pub async fn start_with_descriptors(descriptors: u32, extra_args: &[&str]) -> Self {
+        let data_dir = tempfile::Builder::new().prefix("relay-test-").tempdir().unwrap();
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &descriptors.to_string(), env!("CARGO_BIN_EXE_relay")]);
+        Self::spawn(limited, std::sync::Arc::new(data_dir), &[], extra_args).await
     }
 
     /// Starts a relay on the data of another one, which may still run or be gone.
     pub async fn start_on(data_dir: std::sync::Arc<TempDir>, extra_args: &[&str]) -> Self {
-        Self::spawn(data_dir, &[], extra_args).await
+        Self::spawn(relay(), data_dir, &[], extra_args).await
     }
 
-    async fn spawn(data_dir: std::sync::Arc<TempDir>, environment: &[(&str, &str)], extra_args: &[&str]) -> Self {
+    async fn spawn(mut command: Command, data_dir: std::sync::Arc<TempDir>, environment: &[(&str, &str)], extra_args: &[&str]) -> Self {
         // Two processes on one directory must not share these files.
         let own = tempfile::Builder::new().prefix("process-").tempdir_in(data_dir.path()).unwrap().keep();
         let (ready_file, log) = (own.join("ready.json"), own.join("log"));
-        let mut child = Command::new(env!("CARGO_BIN_EXE_relay"))
+        let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--jwt-secret", TEST_SECRET])
             .arg("--ready-file")
             .arg(&ready_file)
@@ -126,6 +134,14 @@ impl RelayProcess {
         self.status_number("VmHWM:")
     }
 
+    /// User and system time so far, in hundredths of a second.
+    pub fn cpu_ticks(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        // Behind the name, which may hold anything, the times are the 12th and 13th field.
+        let fields: Vec<&str> = stat[stat.rfind(')').unwrap() + 2..].split(' ').collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    }
+
     /// Open file descriptors.
     pub fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
@@ -183,6 +199,10 @@ impl Drop for RelayProcess {
 pub fn is_error(line: &str) -> bool {
     let level_is_error = line.split_whitespace().take(3).any(|word| word == "ERROR") || line.contains(r#""level":"ERROR""#);
     level_is_error || line.contains("panicked at")
+}
+
+fn relay() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_relay"))
 }
 
 trait WithoutRelayVariables {

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     clock::{self, EpochMs},
     counters::Counters,
-    device_socket::{Link, Registration},
+    device_socket::{Held, Link, Refused, Registration},
     directory::{Directory, RouterId, Visit},
     mailbox,
     persistence::LookUp,
@@ -64,6 +64,14 @@ pub(crate) struct Register {
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Step(pub Input);
+
+/// A message of a socket, held until it has been handled.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct Routed {
+    pub(crate) input: Input,
+    pub(crate) held: Held,
+}
 
 /// Something that happened, whose sender waits until it has been handled.
 #[derive(Message)]
@@ -200,8 +208,12 @@ impl Ports {
                 None
             }
             Effect::Send { socket, text } => {
-                let _ = self.links.get(&socket)?.lane.push(text);
-                None
+                let refused = self.links.get(&socket)?.lane.push(text).err()?;
+                let reason = CloseReason::Saturated;
+                (refused == Refused::Full).then(|| {
+                    self.counters.retired(reason);
+                    Input::Retire { socket, reason }
+                })
             }
             Effect::Forward { socket, id, text } => match self.links.get(&socket).map(|link| link.lane.offer(text)) {
                 Some(Ok(())) => None,
@@ -263,6 +275,15 @@ impl Handler<Step> for UserRouter {
 
     fn handle(&mut self, Step(input): Step, ctx: &mut Context<Self>) {
         self.step(input, ctx);
+    }
+}
+
+impl Handler<Routed> for UserRouter {
+    type Result = ();
+
+    fn handle(&mut self, Routed { input, held }: Routed, ctx: &mut Context<Self>) {
+        self.step(input, ctx);
+        drop(held);
     }
 }
 

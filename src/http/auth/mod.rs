@@ -109,7 +109,7 @@ impl FromRequest for Account {
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let request = request.clone();
         Box::pin(async move {
-            let identity = api_of(&request)?.authenticate(request.headers()).await?;
+            let identity = caller(&request).await?;
             require(&identity, if request.method() == Method::GET { Scope::Read } else { Scope::Write })?;
             Ok(Account(identity))
         })
@@ -128,7 +128,7 @@ impl FromRequest for Owner {
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let request = request.clone();
         Box::pin(async move {
-            let identity = api_of(&request)?.authenticate(request.headers()).await?;
+            let identity = caller(&request).await?;
             if identity.api_key.is_some() { Err(ApiError::AccountTokenRequired) } else { Ok(Owner(identity.user)) }
         })
     }
@@ -145,6 +145,16 @@ impl FromRequest for Operator {
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         ready(api_of(request).and_then(|api| api.admin_token.check(request.headers())).map(|()| Operator))
     }
+}
+
+/// The caller. Who sends no valid token is counted: guessing is bounded per address.
+async fn caller(request: &HttpRequest) -> Result<Identity, ApiError> {
+    let api = api_of(request)?;
+    let identity = api.authenticate(request.headers()).await;
+    if identity.is_err() {
+        api.handshakes.count(request, None)?;
+    }
+    identity
 }
 
 fn api_of(request: &HttpRequest) -> Result<&web::Data<Api>, ApiError> {
