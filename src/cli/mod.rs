@@ -4,6 +4,7 @@
 //! success, and [`EXIT_CODES`] is the one table of exit codes.
 
 pub mod access;
+pub mod bench;
 pub mod demo;
 pub mod desktop;
 pub mod device;
@@ -55,6 +56,9 @@ pub enum Command {
     Desktop(desktop::Args),
     /// Do what a phone does: call a desktop
     Phone(phone::Args),
+    /// Measure what a relay costs, beside the least that any relay costs here (the floor)
+    #[command(subcommand, after_help = help_end(&["relay bench rpc --pairs 50 --window 4 --size 200"]))]
+    Bench(bench::Command),
 }
 
 /// What a command's `--help` ends with: examples, ready to type, and the exit codes. A line of an example must fit a terminal with
@@ -156,6 +160,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Migrate(args) => migrate::run(&args),
         Command::Desktop(args) => block_on(desktop::run(args)),
         Command::Phone(args) => block_on(phone::run(args)),
+        Command::Bench(command) => bench::run(command),
     }
 }
 
@@ -213,7 +218,7 @@ mod tests {
             }
             checked += 1;
         });
-        assert!(checked >= 11, "{checked}");
+        assert!(checked >= 17, "{checked}");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! | `serve` | starts that cannot be, two processes, the ready file, signals, `relay migrate` |
 //! | `clients` | `relay desktop` and `relay phone` against a server that does what each test needs |
 //! | `waiting` | `relay phone` while its desktop is away |
+//! | `bench` | `relay bench`: what it starts, prints and leaves behind |
 //! | `logs` | which lines there are, and what is in none of them |
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
@@ -14,6 +15,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bench;
 mod clients;
 mod logs;
 mod printed;
