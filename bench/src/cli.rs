@@ -203,6 +203,9 @@ async fn measure(common: &Common, scenario: Scenario, front: Front) -> Result<()
 }
 
 async fn compare(scenario: &Scenario, rounds: u32, private: &Private, front: Front, json: bool) -> Result<(), Error> {
+    if cfg!(debug_assertions) {
+        progress("a build without optimisation: figures of it mean little");
+    }
     let this_program = std::env::current_exe().map_err(Error::io("find this program"))?;
     let floor =
         Program { path: this_program.clone(), arguments: front.words().iter().copied().chain(["floor"]).map(OsString::from).collect() };
