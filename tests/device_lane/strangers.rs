@@ -15,8 +15,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
+type Form = fn(&str) -> String;
+
 /// Ways to write an id: as it is, another spelling of the same, and what only looks like it.
-const FORMS: [(&str, fn(&str) -> String); 9] = [
+const FORMS: [(&str, Form); 9] = [
     ("as it is", str::to_owned),
     ("upper case", str::to_uppercase),
     ("a blank behind it", |id| format!("{id} ")),

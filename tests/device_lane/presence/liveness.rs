@@ -77,10 +77,10 @@ impl Stream {
             loop {
                 tokio::select! {
                     biased;
-                    received = self.desktop.read(PATIENCE) => match received {
-                        Received::Frame { opcode: opcode::PING, .. } => self.pings.push(Instant::now()),
-                        other => panic!("{other:?}"),
-                    },
+                    received = self.desktop.read(PATIENCE) => {
+                        assert!(is_ping(&received), "{received:?}");
+                        self.pings.push(Instant::now());
+                    }
                     _ = &mut due => break,
                 }
             }
@@ -94,18 +94,21 @@ impl Stream {
 async fn next_part(phone: &mut RawSocket) -> (usize, usize) {
     let mut pings = 0;
     loop {
-        match phone.read(PATIENCE).await {
-            Received::Frame { opcode: opcode::PING, .. } => pings += 1,
-            received => {
-                let text = received.text().unwrap_or_else(|| panic!("{received:?}"));
-                if text.starts_with(r#"{"type":"event""#) {
-                    continue;
-                }
-                let (number, _) = payload_field(text, "result").trim_start_matches('"').split_once(' ').unwrap();
-                return (number.parse().unwrap(), pings);
-            }
+        let received = phone.read(PATIENCE).await;
+        if is_ping(&received) {
+            pings += 1;
+            continue;
+        }
+        let text = received.text().unwrap_or_else(|| panic!("{received:?}"));
+        if !text.starts_with(r#"{"type":"event""#) {
+            let (number, _) = payload_field(text, "result").trim_start_matches('"').split_once(' ').unwrap();
+            return (number.parse().unwrap(), pings);
         }
     }
+}
+
+fn is_ping(received: &Received) -> bool {
+    matches!(received, Received::Frame { opcode: opcode::PING, .. })
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -102,8 +102,10 @@ async fn heavy_a_stuck_phone_delays_nobody_else() {
     let requests = ask_many(&mut stuck, &mut desktop, "stuck", REPLIES).await;
     let runners = pairs.into_iter().map(Runner::start).collect();
     let begun = Instant::now();
-    for request in &requests {
+    for (number, request) in requests.iter().enumerate() {
+        // One at a time: many at once would keep a core busy, and show nothing but that.
         reply_at_length(&mut desktop, request).await;
+        round_trip(&mut phone, &mut desktop, &format!("between {number}")).await;
     }
     // Also those who share its desktop go on.
     let (mut trips, mut beside) = (0, Duration::ZERO);
