@@ -22,7 +22,8 @@ const TOLERATED: Duration = Duration::from_millis(500);
 async fn a_burst_to_a_phone_that_pauses_arrives_whole_and_in_order() {
     let rig = Rig::start(&[], 2).await;
     let (mut desktop, mut other) = (rig.desktop().await, rig.phone(1).await);
-    for (name, count, bytes) in [("small", 5_000, 8), ("large", scaled(200, 800), 64 * KIB)] {
+    // Far more than the kernel holds, and less than may wait for a connection.
+    for (name, count, bytes) in [("small", 5_000, 2 * KIB), ("large", scaled(200, 800), 64 * KIB)] {
         let mut phone = registered(&freezing(rig.account.raw_phone()), rig.account.phones[0]).await;
         phone.text(&request(name, "1")).await;
         let asked = next_of(&mut desktop, "rpc.request").await;
@@ -72,7 +73,8 @@ impl Runner {
     }
 }
 
-/// The slowest round trip of the pair in the middle: what holds up everybody shows, what holds up one does not.
+/// The slowest round trip of a pair that a quarter of them are slower than: what holds up a whole thread shows, what holds up one
+/// pair does not.
 async fn slowest(runners: Vec<Runner>) -> (Vec<Neighbours>, Duration) {
     let (mut pairs, mut slowest) = (Vec::new(), Vec::new());
     for runner in runners {
@@ -81,7 +83,7 @@ async fn slowest(runners: Vec<Runner>) -> (Vec<Neighbours>, Duration) {
         slowest.push(its_slowest);
     }
     slowest.sort_unstable();
-    (pairs, slowest[slowest.len() / 2])
+    (pairs, slowest[slowest.len() * 3 / 4])
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,5 +123,5 @@ async fn heavy_a_stuck_phone_delays_nobody_else() {
     let (_pairs, meanwhile) = slowest(runners).await;
     assert!(stuck_for > TOLERATED, "it was stuck for {stuck_for:?} only: nothing was measured");
     assert!(meanwhile < calm + TOLERATED, "{meanwhile:?} while one was stuck, {calm:?} before");
-    assert!(trips > 1 && beside < calm + 2 * TOLERATED, "{beside:?} for the same account in {trips} trips, {calm:?} before");
+    assert!(trips > 1 && beside < calm + TOLERATED, "{beside:?} for the same account in {trips} trips, {calm:?} before");
 }
