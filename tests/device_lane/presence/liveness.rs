@@ -16,7 +16,10 @@ use relay_protocol::{
     limits::{RATE_BURST, RATE_PER_SECOND},
 };
 use std::time::Duration;
-use tokio::time::{Instant, interval, sleep, timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, interval, sleep, timeout},
+};
 
 const SILENCE: Duration = Duration::from_millis(1_200);
 
@@ -51,6 +54,8 @@ struct Stream {
     request: String,
     filler: String,
     sent: usize,
+    /// How much has been sent, for a phone that keeps behind it.
+    progress: watch::Sender<usize>,
     /// When the relay pinged; it gets no pong, so that nothing but the stream is a sign of life.
     pings: Vec<Instant>,
 }
@@ -61,6 +66,7 @@ impl Stream {
         let part = response(&self.request, &result).replace(r#""result":"#, r#""isFinal":false,"result":"#);
         self.desktop.text(&part).await;
         self.sent += 1;
+        self.progress.send_replace(self.sent);
     }
 
     /// A burst, and then as many a second as the limit gives back.
@@ -128,14 +134,15 @@ async fn heavy_a_desktop_that_streams_faster_than_its_phone_reads_stays_online()
 
     // At soak a part is smaller, so that what the phone leaves unread fits its lane.
     let filler = "x".repeat(scaled(32, 4) * KIB);
-    let stream = Stream { desktop, request, filler, sent: 0, pings: Vec::new() };
+    let (progress, mut sent) = watch::channel(0);
+    let stream = Stream { desktop, request, filler, sent: 0, progress, pings: Vec::new() };
     let mut streaming = tokio::spawn(stream.run(length));
-    let mut third = interval(3 * Duration::from_secs(1) / RATE_PER_SECOND);
     let (mut read, mut pings_at_phone) = (0, 0);
     let mut stream = loop {
         tokio::select! {
             stream = &mut streaming => break stream.unwrap(),
-            _ = third.tick() => {
+            // One part for each three that were sent.
+            _ = sent.wait_for(|sent| *sent >= 3 * (read + 1)) => {
                 let (number, pings) = next_part(&mut phone).await;
                 assert_eq!(number, read, "in order, none missing");
                 read += 1;
@@ -159,6 +166,9 @@ async fn heavy_a_desktop_that_streams_faster_than_its_phone_reads_stays_online()
     while read < stream.sent {
         assert_eq!(next_part(&mut phone).await.0, read);
         read += 1;
+        for socket in [&mut phone, &mut stream.desktop] {
+            socket.frame(&Frame::new(opcode::PONG, "")).await;
+        }
     }
     let answer = async {
         let call = next_of(&mut stream.desktop, "rpc.request").await;
