@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod api_key;
+pub mod bench;
 pub mod demo;
 pub mod desktop;
 pub mod device;
@@ -61,6 +62,9 @@ pub enum Command {
     Desktop(desktop::Args),
     /// Do what a phone does: call a desktop
     Phone(phone::Args),
+    /// Measure what a relay costs, beside the least that any relay costs here (the floor)
+    #[command(subcommand, after_help = help_end(&["relay bench rpc --pairs 50 --window 4 --size 200"]))]
+    Bench(bench::Command),
 }
 
 /// What a command's `--help` ends with: examples, ready to type, and the exit codes. A line of an example must fit a terminal with
@@ -172,6 +176,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::ApiKey(command) => block_on(api_key::run(&command)),
         Command::Desktop(args) => block_on(desktop::run(args)),
         Command::Phone(args) => block_on(phone::run(args)),
+        Command::Bench(command) => bench::run(command),
     }
 }
 
@@ -229,7 +234,7 @@ mod tests {
             }
             checked += 1;
         });
-        assert!(checked >= 15, "{checked}");
+        assert!(checked >= 21, "{checked}");
     }
 
     #[test]

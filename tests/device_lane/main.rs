@@ -12,4 +12,5 @@ mod rate;
 mod registration;
 mod rpc;
 mod stalled_peers;
+mod strangers;
 mod transport;
