@@ -44,7 +44,7 @@ const STATUS_BATCH_DEVICES_MAX: usize = 1_000;
 const _: () = assert!(LOOKUP_DEADLINE.as_millis() < relay_protocol::limits::REGISTER_TIMEOUT.as_millis());
 const _: () = assert!(RETRY_INITIAL.as_millis() < RETRY_MAX.as_millis());
 const _: () = assert!(sqlite::BUSY_TIMEOUT.as_millis() < WRITE_TIMEOUT.as_millis());
-const _: () = assert!(postgres::CALL_TIMEOUT.as_millis() < LOOKUP_DEADLINE.as_millis());
+const _: () = assert!(postgres::ANSWER_TIMEOUT.as_millis() < LOOKUP_DEADLINE.as_millis());
 // A statement may begin at the very end of its call, and its server may not notice that nobody waits any more.
 const _: () = assert!(postgres::CALL_TIMEOUT.as_millis() + postgres::STATEMENT_TIMEOUT.as_millis() < WRITE_TIMEOUT.as_millis());
 

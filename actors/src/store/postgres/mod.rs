@@ -17,7 +17,7 @@ mod tls;
 mod tls_stream;
 
 pub use open::OpenError;
-pub(crate) use pool::{CALL_TIMEOUT, STATEMENT_TIMEOUT};
+pub(crate) use pool::{ANSWER_TIMEOUT, CALL_TIMEOUT, STATEMENT_TIMEOUT};
 pub use settings::{Settings, SettingsError};
 
 use crate::{

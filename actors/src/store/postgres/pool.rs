@@ -33,11 +33,12 @@ use tokio_postgres::{NoTls, Row, types::ToSql};
 pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A server that has not answered a statement by then will not: its connection is closed. Longer than the server's own limit by
 /// what an answer takes, so that its word comes first where it still speaks.
-const ANSWER_TIMEOUT: Duration = Duration::from_millis(2_250);
-/// A call waits at most so long for a connection, be it another's or a new one.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(2_500);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_millis(2_250);
+/// A call waits at most so long for a connection, be it another's or a new one: a burst that meets an empty pool waits for the first
+/// handshakes, on a machine that is busy with that very burst.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A call ends within this time, its second attempt included.
-pub(crate) const CALL_TIMEOUT: Duration = Duration::from_millis(4_750);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_millis(7_250);
 /// A TCP connection to the server is there within this time.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A connection that was not used for this long is asked before it is used.
