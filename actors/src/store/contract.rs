@@ -520,7 +520,7 @@ pub(crate) async fn one_device_registered_by_two_accounts_at_once(fixture: &dyn 
 }
 
 fn key(number: u128, owner: u128) -> ApiKey {
-    let scopes = if number % 2 == 0 { "rpc" } else { "read,write" }.parse().unwrap();
+    let scopes = if number.is_multiple_of(2) { "rpc" } else { "read,write" }.parse().unwrap();
     ApiKey { id: ApiKeyId(Uuid::from_u128(number)), user: user(owner), name: Some("CI".into()), scopes, created_at: T1 }
 }
 
