@@ -129,7 +129,7 @@ pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
         reconnect_grace: config.reconnect_grace.0,
     };
     let routers = RouterConfig { core, mailbox_capacity: ROUTER_MAILBOX_CAPACITY };
-    let start_persistence = move || Persistence::new(store.clone(), instance, persistence).start();
+    let start_persistence = move |shared| Persistence::new(store.clone(), instance, persistence, shared).start();
     let (_, directory) = Supervisor::launch(supervisor, routers, sockets.clone(), counters, start_persistence);
     let config = SocketConfig {
         gate: GateLimits {

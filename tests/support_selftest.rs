@@ -17,7 +17,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::mpsc,
     task::JoinHandle,
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tokio_tungstenite::{
     accept_async,
@@ -123,6 +123,55 @@ async fn a_reset_is_a_reset() {
     proxy.reset();
     assert_eq!(read_end(&mut client).await.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
     assert_eq!(read_end(&mut server).await.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_network_that_refuses_keeps_what_is_there_and_its_address() {
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = StallProxy::start(server.local_addr().unwrap()).await;
+    let (mut client, mut accepted) = connected_through(&proxy, &server).await;
+    for _ in 0..2 {
+        proxy.set(Network::Refuses);
+        let refused = async {
+            // Until the listener is closed, a connection is taken and ended at once.
+            while TcpStream::connect(proxy.address()).await.is_ok() {}
+        };
+        timeout(PATIENCE, refused).await.expect("it refuses");
+        assert!(timeout(A_MOMENT, server.accept()).await.is_err(), "nobody gets through");
+        client.write_all(b"still there").await.unwrap();
+        expect_bytes(&mut accepted, b"still there").await;
+        proxy.set(Network::Works);
+        let connected = async { while TcpStream::connect(proxy.address()).await.is_err() {} };
+        timeout(PATIENCE, connected).await.expect("it takes connections again");
+        server.accept().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delay_is_kept_both_ways_and_loses_nothing() {
+    const DELAY: Duration = Duration::from_millis(50);
+    let (proxy, mut client, mut server) = proxied().await;
+    proxy.set(Network::Delays(DELAY));
+    let begun = Instant::now();
+    client.write_all(b"up").await.unwrap();
+    expect_bytes(&mut server, b"up").await;
+    assert!(begun.elapsed() >= DELAY);
+    server.write_all(b"down").await.unwrap();
+    expect_bytes(&mut client, b"down").await;
+    assert!(begun.elapsed() >= 2 * DELAY);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_leads_new_connections_elsewhere() {
+    let (before, after) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+    let proxy = StallProxy::start(before.local_addr().unwrap()).await;
+    let (mut client, mut accepted) = connected_through(&proxy, &before).await;
+    proxy.lead_to(after.local_addr().unwrap());
+    client.write_all(b"as before").await.unwrap();
+    expect_bytes(&mut accepted, b"as before").await;
+    let (mut client, mut accepted) = connected_through(&proxy, &after).await;
+    client.write_all(b"elsewhere").await.unwrap();
+    expect_bytes(&mut accepted, b"elsewhere").await;
 }
 
 /// A websocket server for one client: echoes texts, and reports what it received and how it ended.

@@ -26,6 +26,11 @@ impl EpochMs {
     pub fn plus(self, duration: Duration) -> Self {
         EpochMs(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
+
+    /// This time less a duration, for what is known by its age.
+    pub fn minus(self, duration: Duration) -> Self {
+        EpochMs(self.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::{
     directory::Directory,
     drain::Drain,
     mailbox,
-    persistence::Flush,
+    persistence::{Flush, Statement},
     user_router::message::{Input, Whose},
 };
 use relay_protocol::{
@@ -51,6 +51,15 @@ pub struct ConnectionInfo {
     pub silent_for: Duration,
     /// Bytes accepted for it that its transport has not taken.
     pub queued_bytes: usize,
+}
+
+/// How storing goes, as the routers see it; `GET /readyz` of the admin listener shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StorageHealth {
+    /// Statements whose last run failed, and for how long they have been failing.
+    pub failing_for: BTreeMap<Statement, Duration>,
+    /// Devices whose newest status is not stored yet.
+    pub unwritten_statuses: usize,
 }
 
 /// A handle on the running relay. Cheap to clone.
@@ -185,6 +194,13 @@ impl Relay {
 
     async fn close_all_of(&self, user: UserId, whose: Whose, reason: CloseReason) -> Result<(), RouterUnavailable> {
         self.directory().tell(user, Input::CloseAllOf { whose, reason }, ROUTER_TIMEOUT).await.map_err(|_no_answer| RouterUnavailable)
+    }
+
+    /// How storing goes.
+    pub fn storage_health(&self) -> StorageHealth {
+        let (now, state) = (clock::now(), self.directory().services().persistence_state());
+        let failing_for = state.failing.iter().map(|(statement, since)| (*statement, now.saturating_duration_since(*since)));
+        StorageHealth { failing_for: failing_for.collect(), unwritten_statuses: state.statuses_queued + state.statuses_in_flight }
     }
 
     /// Registered sockets, of one account or of all, in the order in which they opened.

@@ -2,7 +2,7 @@
 
 mod support;
 
-use relay_actors::user_router::message::DropReason;
+use relay_actors::{persistence::PersistenceState, user_router::message::DropReason};
 use relay_protocol::{
     close::CloseReason,
     device::{Presence, Role},
@@ -308,4 +308,31 @@ async fn a_persistence_actor_that_panics_is_started_anew() {
     peer.register(&rig, device, None).await;
     settle().await;
     assert_eq!(peer.next()["type"], "registered");
+}
+
+#[actix::test]
+async fn statuses_outlive_the_persistence_actor_that_could_not_write_them() {
+    let Pair { rig, desktop_id, phone_id, mut desktop, phone: _phone } = Pair::connected().await;
+    let other = rig.device(Role::Desktop);
+    assert_eq!((rig.stored(desktop_id), rig.stored(phone_id)), (Some(Presence::Online), Some(Presence::Online)));
+    rig.store.away.store(true, Relaxed);
+    desktop.close().await;
+    advance(Duration::from_secs(1)).await;
+    rig.store.panics.store(true, Relaxed);
+    rig.open(Role::Desktop).register(&rig, other, None).await;
+    rig.store.away.store(false, Relaxed);
+    for _ in 0..50 {
+        advance(Duration::from_millis(100)).await;
+    }
+    assert_eq!(rig.counters.persistence_restarted.get(), 1);
+    assert_eq!((rig.stored(desktop_id), rig.stored(phone_id)), (Some(Presence::Reconnecting), Some(Presence::Online)));
+    assert_eq!(rig.directory.services().persistence_state(), PersistenceState::default(), "nothing is left to write");
+    // What is stored is not kept for the next one.
+    let statements = rig.store.statuses.lock().unwrap().len();
+    rig.store.panics.store(true, Relaxed);
+    rig.open(Role::Desktop).register(&rig, other, None).await;
+    for _ in 0..50 {
+        advance(Duration::from_millis(100)).await;
+    }
+    assert_eq!((rig.counters.persistence_restarted.get(), rig.store.statuses.lock().unwrap().len()), (2, statements));
 }

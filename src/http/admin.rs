@@ -11,7 +11,6 @@ use relay_protocol::{
     id::{ConnectionId, UserId},
 };
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
 
 pub(super) fn routes(config: &mut ServiceConfig) {
     config.service(web::resource("/admin/connections").get(connections).default_service(only("GET")));
@@ -47,8 +46,8 @@ impl ConnectionView {
             user_id: connection.user,
             role: connection.role,
             route: connection.route.to_string(),
-            connected_at: rfc3339(before(now, connection.connected_for)),
-            last_inbound_at: rfc3339(before(now, connection.silent_for)),
+            connected_at: rfc3339(now.minus(connection.connected_for)),
+            last_inbound_at: rfc3339(now.minus(connection.silent_for)),
             queued_bytes: connection.queued_bytes,
         }
     }
@@ -61,8 +60,4 @@ async fn connections(_: Operator, request: HttpRequest, api: web::Data<Api>) -> 
     let now = EpochMs::now();
     let connections = api.relay.connections(query.user).iter().map(|connection| ConnectionView::new(connection, now)).collect();
     Ok(HttpResponse::Ok().json(Connections { connections }))
-}
-
-fn before(time: EpochMs, duration: Duration) -> EpochMs {
-    EpochMs(time.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
 }

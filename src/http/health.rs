@@ -1,12 +1,14 @@
 //! `/livez` and `/readyz` on both listeners. Only the admin listener says why the process is not ready.
 
-use super::{Api, only};
+use super::{Api, only, time::rfc3339};
 use crate::limits::READY_PING_TIMEOUT;
 use actix_web::{
     HttpResponse,
     web::{self, ServiceConfig},
 };
+use relay_actors::{clock::EpochMs, relay::StorageHealth};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// The public listener's.
 pub(super) fn public_routes(config: &mut ServiceConfig) {
@@ -21,13 +23,21 @@ pub(super) fn admin_routes(config: &mut ServiceConfig) {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Health {
     status: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    storage: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    draining: Option<bool>,
+    #[serde(flatten)]
+    detail: Option<Detail>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Detail {
+    storage: &'static str,
+    /// By statement: since when its runs fail. It may go on failing while storage answers otherwise.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    failing_since: BTreeMap<&'static str, String>,
+    unwritten_statuses: usize,
+    draining: bool,
 }
 
 struct Readiness {
@@ -41,25 +51,35 @@ impl Readiness {
         Readiness { storage_answers: matches!(ping, Ok(Ok(()))), draining: api.relay.is_draining() }
     }
 
-    fn answer(&self, detailed: bool) -> HttpResponse {
+    fn detail(&self, storage: &StorageHealth, now: EpochMs) -> Detail {
+        Detail {
+            storage: match (self.storage_answers, storage.failing_for.is_empty()) {
+                (true, true) => "ok",
+                (true, false) => "failing",
+                (false, _) => "unavailable",
+            },
+            failing_since: storage.failing_for.iter().map(|(statement, time)| (statement.as_str(), rfc3339(now.minus(*time)))).collect(),
+            unwritten_statuses: storage.unwritten_statuses,
+            draining: self.draining,
+        }
+    }
+
+    fn answer(&self, detail: Option<Detail>) -> HttpResponse {
         let ready = self.storage_answers && !self.draining;
-        let health = Health {
-            status: if ready { "ready" } else { "notReady" },
-            storage: detailed.then_some(if self.storage_answers { "ok" } else { "unavailable" }),
-            draining: detailed.then_some(self.draining),
-        };
+        let health = Health { status: if ready { "ready" } else { "notReady" }, detail };
         if ready { HttpResponse::Ok().json(health) } else { HttpResponse::ServiceUnavailable().json(health) }
     }
 }
 
 async fn live() -> HttpResponse {
-    HttpResponse::Ok().json(Health { status: "live", storage: None, draining: None })
+    HttpResponse::Ok().json(Health { status: "live", detail: None })
 }
 
 async fn ready(api: web::Data<Api>) -> HttpResponse {
-    Readiness::of(&api).await.answer(false)
+    Readiness::of(&api).await.answer(None)
 }
 
 async fn ready_in_detail(api: web::Data<Api>) -> HttpResponse {
-    Readiness::of(&api).await.answer(true)
+    let readiness = Readiness::of(&api).await;
+    readiness.answer(Some(readiness.detail(&api.relay.storage_health(), EpochMs::now())))
 }

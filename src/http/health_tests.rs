@@ -3,7 +3,10 @@ use crate::http::{
     testing::{ADMIN_TOKEN, ALICE, BOB, DESKTOP, Fixture, PHONE, bearer_of, no_device_link},
 };
 use actix_web::{App, test};
-use relay_actors::relay::ConnectionInfo;
+use relay_actors::{
+    persistence::Statement,
+    relay::{ConnectionInfo, StorageHealth},
+};
 use relay_protocol::{
     device::Role,
     id::{ConnectionId, Route},
@@ -36,10 +39,28 @@ async fn readiness_tells_why_on_the_admin_listener_only() {
         let (status, word) = if away || draining { (503, "notReady") } else { (200, "ready") };
         assert_eq!(get_public(&fixture, "/readyz").await, (status, json!({"status": word})));
         let storage = if away { "unavailable" } else { "ok" };
-        let detailed = json!({"status": word, "storage": storage, "draining": draining});
+        let detailed = json!({"status": word, "storage": storage, "unwrittenStatuses": 0, "draining": draining});
         assert_eq!(get_admin(&fixture, "/readyz", None).await, (status, detailed));
         assert_eq!(get_public(&fixture, "/livez").await, (200, json!({"status": "live"})));
         assert_eq!(get_admin(&fixture, "/livez", None).await, (200, json!({"status": "live"})));
+    }
+}
+
+#[actix_web::test]
+async fn statements_that_fail_are_named_with_the_time_since_when() {
+    let fixture = Fixture::new();
+    let minute = Duration::from_secs(60);
+    let failing_for = [(Statement::Devices, minute), (Statement::Statuses, 2 * minute)].into();
+    fixture.relay.state().storage = StorageHealth { failing_for, unwritten_statuses: 3 };
+    for (away, status, storage) in [(false, 200, "failing"), (true, 503, "unavailable")] {
+        fixture.store.set_away(away);
+        let (answered, health) = get_admin(&fixture, "/readyz", None).await;
+        assert_eq!((answered, &health["storage"], &health["unwrittenStatuses"]), (status, &json!(storage), &json!(3)), "{health}");
+        let since = |statement: &str| humantime::parse_rfc3339(health["failingSince"][statement].as_str().unwrap()).unwrap();
+        assert_eq!(since("devices").duration_since(since("statuses")).unwrap(), minute);
+        assert!(since("devices").elapsed().unwrap() >= minute, "{health}");
+        assert_eq!(health["failingSince"].as_object().unwrap().len(), 2);
+        assert_eq!(get_public(&fixture, "/readyz").await.1.as_object().unwrap().len(), 1, "nothing of it is public");
     }
 }
 

@@ -1,7 +1,7 @@
 //! What HTTP handlers ask of the running actors, as a trait: a test records instead.
 
 use async_trait::async_trait;
-use relay_actors::relay::{ConnectionInfo, Relay, RouterUnavailable};
+use relay_actors::relay::{ConnectionInfo, Relay, RouterUnavailable, StorageHealth};
 use relay_protocol::{
     close::CloseReason,
     device::Presence,
@@ -29,6 +29,9 @@ pub trait RelayPort: Send + Sync + 'static {
 
     /// See [`Relay::revoke`].
     async fn revoke(&self, user: UserId, api_key: ApiKeyId) -> Result<(), RouterUnavailable>;
+
+    /// See [`Relay::storage_health`].
+    fn storage_health(&self) -> StorageHealth;
 
     /// See [`Relay::connections`].
     fn connections(&self, user: Option<UserId>) -> Vec<ConnectionInfo>;
@@ -58,6 +61,10 @@ impl RelayPort for Relay {
 
     async fn revoke(&self, user: UserId, api_key: ApiKeyId) -> Result<(), RouterUnavailable> {
         Relay::revoke(self, user, api_key).await
+    }
+
+    fn storage_health(&self) -> StorageHealth {
+        Relay::storage_health(self)
     }
 
     fn connections(&self, user: Option<UserId>) -> Vec<ConnectionInfo> {

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use relay_actors::{
     clock::EpochMs,
     device_socket::Rate,
-    relay::{ConnectionInfo, RouterUnavailable},
+    relay::{ConnectionInfo, RouterUnavailable, StorageHealth},
     store::{
         ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted,
     },
@@ -238,6 +238,7 @@ pub(crate) struct RelayState {
     pub(crate) router_away: bool,
     pub(crate) presence: BTreeMap<DeviceId, Presence>,
     pub(crate) connections: Vec<ConnectionInfo>,
+    pub(crate) storage: StorageHealth,
     pub(crate) closed: Vec<(UserId, DeviceId, CloseReason)>,
     pub(crate) logged_out: Vec<UserId>,
     pub(crate) revoked: Vec<(UserId, ApiKeyId)>,
@@ -289,6 +290,10 @@ impl RelayPort for RelayRecorder {
         }
         state.revoked.push((user, api_key));
         Ok(())
+    }
+
+    fn storage_health(&self) -> StorageHealth {
+        self.state().storage.clone()
     }
 
     fn connections(&self, user: Option<UserId>) -> Vec<ConnectionInfo> {

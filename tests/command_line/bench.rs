@@ -1,6 +1,10 @@
 //! `relay bench`: what it starts, prints and leaves behind.
 
-use crate::{finish, relay, support::wire::eventually, text};
+use crate::{
+    finish, relay,
+    support::{data_dir::DataDir, wire::eventually},
+    text,
+};
 use serde_json::Value;
 use std::{
     collections::BTreeSet,
@@ -26,7 +30,7 @@ fn compared(report: &Value) -> BTreeSet<&str> {
     rows.iter().map(|row| row["measure"].as_str().unwrap()).collect()
 }
 
-fn bench(directory: &Path, arguments: &[&str]) -> Value {
+fn bench(directory: &DataDir, arguments: &[&str]) -> Value {
     // What somebody has set for a relay of theirs is none of this one's: it would take no token of the generator's.
     let output = relay(directory).arg("bench").args(arguments).env("RELAY_JWT_ISSUER", "https://elsewhere.example").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -35,9 +39,9 @@ fn bench(directory: &Path, arguments: &[&str]) -> Value {
 
 #[test]
 fn round_trips_are_measured_against_a_relay_and_a_floor_of_its_own() {
-    let directory = tempfile::tempdir().unwrap();
-    let closed = bench(directory.path(), &[&["rpc"], &SHORT[..]].concat());
-    let open = bench(directory.path(), &[&["rpc", "--rate=200"], &SHORT[..]].concat());
+    let directory = DataDir::with_sqlite();
+    let closed = bench(&directory, &[&["rpc"], &SHORT[..]].concat());
+    let open = bench(&directory, &[&["rpc", "--rate=200"], &SHORT[..]].concat());
     for (report, setting) in [(&closed, "window"), (&open, "rate")] {
         let compared = compared(report);
         for measure in ["server_cpu_s_per_1k", "round_trips_per_s", "p50_us", "p99_us", "p999_us", "rss_mib"] {
@@ -57,12 +61,12 @@ fn round_trips_are_measured_against_a_relay_and_a_floor_of_its_own() {
 
 #[test]
 fn storms_and_idle_connections_are_compared_as_well_and_shown_as_a_table() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = DataDir::with_sqlite();
     for (arguments, measure) in [
         (&["bench", "storm", "--devices=20"][..], "all_registered_s"),
         (&["bench", "idle", "--pairs=5", "--hold=0.1", "--settle=0.1"], "kib_per_connection"),
     ] {
-        let output = finish(directory.path(), arguments);
+        let output = finish(&directory, arguments);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         let table = text(&output.stdout);
         assert!(table.starts_with(&format!("scenario {}, ", arguments[1])), "{table}");
@@ -74,9 +78,9 @@ fn storms_and_idle_connections_are_compared_as_well_and_shown_as_a_table() {
 
 #[test]
 fn what_cannot_be_measured_ends_by_its_cause() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = DataDir::with_sqlite();
     let run = |arguments: &[&str]| {
-        let output = finish(directory.path(), &[&["bench", "rpc"], arguments].concat());
+        let output = finish(&directory, &[&["bench", "rpc"], arguments].concat());
         (output.status.code(), text(&output.stderr).to_owned())
     };
     let (code, told) = run(&["--target=floor", "--addr=127.0.0.1:1"]);
@@ -91,9 +95,9 @@ fn what_cannot_be_measured_ends_by_its_cause() {
 /// Nobody is left to end a server that was started for a run.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_ends_a_run_with_what_it_started() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = DataDir::with_sqlite();
     for signal in ["-TERM", "-INT"] {
-        let mut run = relay(directory.path())
+        let mut run = relay(&directory)
             .args(["bench", "rpc", "--pairs=1", "--secs=600"])
             .env("TMPDIR", directory.path())
             .stdin(Stdio::null())

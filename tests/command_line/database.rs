@@ -1,6 +1,10 @@
 //! `relay serve` and `relay migrate` with a database server that is not there, or will not have them.
 
-use crate::{RELAY, finish, support::PATIENCE, text};
+use crate::{
+    RELAY, finish,
+    support::{PATIENCE, data_dir::DataDir},
+    text,
+};
 use std::{net::TcpListener, path::Path, process::Stdio};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -52,12 +56,12 @@ async fn a_signal_ends_the_wait_for_the_database_at_once() {
 
 #[test]
 fn what_waiting_does_not_help_ends_with_1_and_says_why() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = DataDir::with_sqlite();
     let url = unknown_database();
     let wrong_password = url.replace(&format!(":{}@", password(&url)), ":hush@");
     for (url, why) in [(&url, "3D000"), (&wrong_password, "28P01")] {
         for command in ["serve", "migrate"] {
-            let output = finish(directory.path(), &[command, "--database-url", url]);
+            let output = finish(&directory, &[command, "--database-url", url]);
             let problem = text(&output.stderr);
             assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""), "{command}: {problem}");
             assert!(problem.contains(why) && problem.contains("relay_test_nowhere at "), "{command}: {problem}");
@@ -68,9 +72,9 @@ fn what_waiting_does_not_help_ends_with_1_and_says_why() {
 
 #[test]
 fn a_text_that_is_no_database_url_is_wrong_use_and_not_shown() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = DataDir::with_sqlite();
     for command in ["serve", "migrate"] {
-        let output = finish(directory.path(), &[command, "--database-url", "mysql://relay:hush@localhost/data"]);
+        let output = finish(&directory, &[command, "--database-url", "mysql://relay:hush@localhost/data"]);
         let problem = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{command}: {problem}");
         assert!(problem.contains("--database-url must start with postgres://") && !problem.contains("hush"), "{command}: {problem}");

@@ -28,26 +28,26 @@ mod waiting;
 use serde_json::Value;
 use std::{
     io::{BufRead, BufReader},
-    path::Path,
     process::{Child, Command, Output, Stdio},
 };
+use support::data_dir::DataDir;
 
 const RELAY: &str = env!("CARGO_BIN_EXE_relay");
 const USER: &str = "a11ce000-0000-4000-8000-000000000001";
 
 /// The binary, untouched by the environment of whoever runs the tests.
-fn relay(directory: &Path) -> Command {
+fn relay(directory: &DataDir) -> Command {
     let mut command = Command::new(RELAY);
-    command.current_dir(directory).env_clear();
+    command.current_dir(directory.path()).env_clear().envs(directory.database_url().map(|url| ("RELAY_DATABASE_URL", url)));
     command
 }
 
-fn finish(directory: &Path, arguments: &[&str]) -> Output {
+fn finish(directory: &DataDir, arguments: &[&str]) -> Output {
     relay(directory).args(arguments).output().unwrap()
 }
 
 /// `relay serve` as a newcomer starts it, but on free ports.
-fn serve(directory: &Path) -> Command {
+fn serve(directory: &DataDir) -> Command {
     let mut command = relay(directory);
     command.args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
     command
@@ -65,7 +65,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(directory: &Path, flags: &[&str]) -> Self {
+    fn start(directory: &DataDir, flags: &[&str]) -> Self {
         let mut command = serve(directory);
         command.args(["--ready-file", "ready.json"]).args(flags);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -75,7 +75,7 @@ impl Server {
         while start_up_text.last().is_none_or(|line: &String| !line.ends_with(" call system.ping")) {
             start_up_text.push(lines.next().expect("it ended before it served").unwrap());
         }
-        let ready: Value = serde_json::from_slice(&std::fs::read(directory.join("ready.json")).unwrap()).unwrap();
+        let ready: Value = serde_json::from_slice(&std::fs::read(directory.path().join("ready.json")).unwrap()).unwrap();
         assert_eq!(ready["pid"], process.id());
         let url = format!("http://{}", ready["public"].as_str().unwrap());
         Server { process, start_up_text, url }

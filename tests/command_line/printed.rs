@@ -1,14 +1,18 @@
 //! The commands that `relay serve` prints, typed as they stand.
 
-use crate::{Server, finish, support::PATIENCE, text};
+use crate::{
+    Server, finish,
+    support::{PATIENCE, data_dir::DataDir},
+    text,
+};
 use serde_json::Value;
 use std::{fs::File, process::Stdio};
 use tokio::{process::Command, time::timeout};
 
 #[test]
 fn the_printed_device_commands_work_as_they_stand_and_stay_the_same() {
-    let directory = tempfile::tempdir().unwrap();
-    let server = Server::start(directory.path(), &[]);
+    let directory = DataDir::new();
+    let server = Server::start(&directory, &[]);
     assert_eq!(server.commands().len(), 4, "{:?}", server.start_up_text);
     for _first_and_again in 0..2 {
         for command in server.commands().iter().filter(|command| command.contains(" device add ")) {
@@ -17,7 +21,7 @@ fn the_printed_device_commands_work_as_they_stand_and_stay_the_same() {
         }
     }
     let user = server.commands()[0].split(' ').skip_while(|word| *word != "--user").nth(1).unwrap().to_owned();
-    let list = finish(directory.path(), &["device", "list", "--user", &user, "--url", &server.url, "--json"]);
+    let list = finish(&directory, &["device", "list", "--user", &user, "--url", &server.url, "--json"]);
     let list: Value = serde_json::from_slice(&list.stdout).unwrap();
     let names: Vec<&Value> = list["devices"].as_array().unwrap().iter().map(|device| &device["deviceName"]).collect();
     assert_eq!(names, ["Demo desktop", "Demo phone"]);
@@ -29,7 +33,7 @@ fn the_printed_device_commands_work_as_they_stand_and_stay_the_same() {
     let first = ids_of(&server);
     assert_eq!(server.end("-TERM"), Some(0));
     assert!(!directory.path().join("ready.json").exists());
-    let server = Server::start(directory.path(), &[]);
+    let server = Server::start(&directory, &[]);
     assert_eq!(ids_of(&server), first);
     assert_eq!(server.end("-INT"), Some(0));
 }
@@ -58,8 +62,8 @@ impl Drop for Shell {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_printed_commands_typed_as_one_block_get_system_ping_answered() {
-    let directory = tempfile::tempdir().unwrap();
-    let server = Server::start(directory.path(), &[]);
+    let directory = DataDir::new();
+    let server = Server::start(&directory, &[]);
     let block = server.commands().join("\n");
     let output = |name: &str| File::create(directory.path().join(name)).unwrap();
     let mut command = Command::new("sh");

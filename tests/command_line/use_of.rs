@@ -4,7 +4,7 @@ use crate::{
     Server, USER,
     clients::{client, output},
     finish,
-    support::{account::Account, relay_process::RelayProcess},
+    support::{account::Account, data_dir::DataDir, relay_process::RelayProcess},
     text,
 };
 use relay::{
@@ -17,11 +17,11 @@ use std::net::TcpListener;
 
 #[test]
 fn devices_are_added_listed_and_forgotten() {
-    let directory = tempfile::tempdir().unwrap();
-    let server = Server::start(directory.path(), &[]);
+    let directory = DataDir::new();
+    let server = Server::start(&directory, &[]);
     let run = |arguments: &[&str]| {
         let (access, command) = (["--user", USER, "--url", &server.url], arguments);
-        finish(directory.path(), &[&["device"], command, &access].concat())
+        finish(&directory, &[&["device"], command, &access].concat())
     };
     let added = run(&["add", "--role", "desktop", "--name", "Workshop", "--json"]);
     let device: Value = serde_json::from_slice(&added.stdout).unwrap();
@@ -38,11 +38,11 @@ fn devices_are_added_listed_and_forgotten() {
 
 #[test]
 fn api_keys_are_made_listed_used_and_revoked() {
-    let directory = tempfile::tempdir().unwrap();
-    let server = Server::start(directory.path(), &[]);
+    let directory = DataDir::new();
+    let server = Server::start(&directory, &[]);
     let run = |arguments: &[&str]| {
         let access = ["--user", USER, "--url", &server.url];
-        finish(directory.path(), &[arguments, &access].concat())
+        finish(&directory, &[arguments, &access].concat())
     };
     let made = run(&["api-key", "create", "--scopes", "read", "--name", "dashboard"]);
     let key = text(&made.stdout).strip_suffix('\n').unwrap();
@@ -59,7 +59,7 @@ fn api_keys_are_made_listed_used_and_revoked() {
     let listed: Value = serde_json::from_slice(&run(&["api-key", "list", "--json"]).stdout).unwrap();
     assert!(!listed.to_string().contains("rk_"), "{listed}");
 
-    let with_key = |key: &str, arguments: &[&str]| finish(directory.path(), &[arguments, &["--token", key, "--url", &server.url]].concat());
+    let with_key = |key: &str, arguments: &[&str]| finish(&directory, &[arguments, &["--token", key, "--url", &server.url]].concat());
     assert_eq!(with_key(key, &["device", "list"]).status.code(), Some(0));
     let added = with_key(key, &["device", "add", "--role", "desktop", "--name", "x"]);
     assert_eq!(added.status.code(), Some(1));
@@ -104,13 +104,13 @@ async fn a_desktop_and_a_phone_work_with_an_api_key() {
 
 #[tokio::test]
 async fn a_token_stands_alone_on_standard_output() {
-    let directory = tempfile::tempdir().unwrap();
-    let missing = finish(directory.path(), &["token", "--user", USER]);
+    let directory = DataDir::new();
+    let missing = finish(&directory, &["token", "--user", USER]);
     assert_eq!((missing.status.code(), text(&missing.stdout)), (Some(1), ""));
     assert!(text(&missing.stderr).contains("jwt-secret"), "{}", text(&missing.stderr));
 
-    let server = Server::start(directory.path(), &[]);
-    let minted = finish(directory.path(), &["token", "--user", USER, "--ttl", "1m"]);
+    let server = Server::start(&directory, &[]);
+    let minted = finish(&directory, &["token", "--user", USER, "--ttl", "1m"]);
     assert_eq!(server.end("-TERM"), Some(0));
     assert_eq!((minted.status.code(), text(&minted.stderr)), (Some(0), ""));
     let token = text(&minted.stdout).strip_suffix('\n').unwrap();
@@ -121,7 +121,7 @@ async fn a_token_stands_alone_on_standard_output() {
 
 #[test]
 fn wrong_use_ends_with_2_and_names_the_flag() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = DataDir::new();
     for (arguments, flag) in [
         (vec!["serve", "--silence-timeout", "30s"], "--silence-timeout"),
         (vec!["serve", "--jwt-secret", "too-short-a-secret"], "--jwt-secret"),
@@ -134,7 +134,7 @@ fn wrong_use_ends_with_2_and_names_the_flag() {
         (vec!["token"], "--user"),
         (vec!["device", "list"], "--user"),
     ] {
-        let output = finish(directory.path(), &arguments);
+        let output = finish(&directory, &arguments);
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), ""), "{arguments:?}");
         let problem = text(&output.stderr);
         assert!(problem.contains(flag) && !problem.contains("too-short-a-secret"), "{arguments:?}: {problem}");
@@ -144,10 +144,10 @@ fn wrong_use_ends_with_2_and_names_the_flag() {
 
 #[test]
 fn a_server_that_is_not_there_ends_a_command_with_3() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = DataDir::new();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let secret = "s".repeat(32);
     let url = format!("http://{free}");
-    let output = finish(directory.path(), &["device", "list", "--user", USER, "--url", &url, "--jwt-secret", &secret]);
+    let output = finish(&directory, &["device", "list", "--user", USER, "--url", &url, "--jwt-secret", &secret]);
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
 }

@@ -16,7 +16,6 @@ use crate::support::{
 };
 use relay_endpoints::devices::{ApiError, DeviceChange};
 use relay_protocol::{device::Role, id::DeviceId, identity::Scopes};
-use rusqlite::Connection;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -332,11 +331,11 @@ async fn a_key_is_not_judged_while_storage_cannot_answer() {
     let account = Account::new(&relay, 1, 0).await;
     let own = account.with_token(&account.api_key("rpc").await.api_key);
     let (mut socket, _) = desktop(&own, 0).await;
-    let database = Connection::open(relay.data_dir().path().join("relay.db")).unwrap();
-    database.execute_batch("ALTER TABLE api_keys RENAME TO elsewhere").unwrap();
+    let database = relay.data_dir().sql().await;
+    database.run("ALTER TABLE api_keys RENAME TO elsewhere").await;
     assert_eq!(not_upgraded(&own).await, (503, "storageUnavailable".to_owned()));
     answers(&mut socket).await;
     answers(&mut open_desktop(&account).await).await;
-    database.execute_batch("ALTER TABLE elsewhere RENAME TO api_keys").unwrap();
+    database.run("ALTER TABLE elsewhere RENAME TO api_keys").await;
     answers(&mut open_desktop(&own).await).await;
 }

@@ -12,6 +12,7 @@ mod visibility;
 
 use crate::support::{
     account::Account,
+    data_dir::Sql,
     raw_socket::{RawOptions, RawSocket},
     relay_process::RelayProcess,
 };
@@ -21,7 +22,6 @@ use relay_protocol::{
     device::Role,
     id::{DeviceId, UserId},
 };
-use rusqlite::Connection;
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, fmt::Display};
 use uuid::Uuid;
@@ -120,15 +120,9 @@ fn keys(object: &Value) -> BTreeSet<&str> {
     object.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// A second way into the relay's database.
-fn database(relay: &RelayProcess) -> Connection {
-    Connection::open(relay.data_dir().path().join("relay.db")).unwrap()
-}
-
-fn add_rule(database: &Connection, minimum: &str) {
-    let insert =
-        "INSERT INTO compatibility_rules (kind, client, minimum_relay_protocol_version, created_at) VALUES ('minimum', 'mobile', ?1, 0)";
-    database.execute(insert, [minimum]).unwrap();
+async fn add_rule(database: &Sql, minimum: &str) {
+    let columns = "kind, client, minimum_relay_protocol_version, created_at";
+    database.run(&format!("INSERT INTO compatibility_rules ({columns}) VALUES ('minimum', 'mobile', '{minimum}', 0)")).await;
 }
 
 async fn set_eligible(account: &Account, device: DeviceId, eligible: bool) {
@@ -176,7 +170,7 @@ async fn a_version_that_does_not_parse_comes_before_unreadable_rules_and_they_be
     let relay = RelayProcess::start(&["--policy-cache", "0s"]).await;
     let account = Account::new(&relay, 1, 0).await;
     let mut socket = open_desktop(&account).await;
-    let database = database(&relay);
+    let database = relay.data_dir().sql().await;
     let register = naming(account.desktops[0], json!({}));
     let version = |version: &str| naming("no-uuid", json!({"relayProtocolVersion": version}));
 
@@ -193,13 +187,13 @@ async fn a_version_that_does_not_parse_comes_before_unreadable_rules_and_they_be
         ],
     ] {
         let [away, back] = break_and_mend;
-        database.execute_batch(away).unwrap();
+        database.run(away).await;
         for text in ["", "1.", "1..7", "v1.7", "1.7-beta", "+1.7", " 1.7", "1,7", "4294967296"] {
             refused(&mut socket, &version(text), "invalidRelayProtocolVersion", false).await;
         }
         refused(&mut socket, &version("1.0"), "relayProtocolPolicyUnavailable", true).await;
         refused(&mut socket, &register, "relayProtocolPolicyUnavailable", true).await;
-        database.execute_batch(back).unwrap();
+        database.run(back).await;
         refused(&mut socket, &version("1.0"), "protocolUpdateRequired", false).await;
     }
     accepted(&mut socket, &register, "registered").await;
@@ -210,9 +204,9 @@ async fn rules_are_used_for_as_long_as_they_are_cached() {
     let relay = RelayProcess::start(&["--policy-cache", "1h"]).await;
     let account = Account::new(&relay, 1, 0).await;
     let mut socket = open_desktop(&account).await;
-    let database = database(&relay);
+    let database = relay.data_dir().sql().await;
     refused(&mut socket, &naming("no-uuid", json!({})), "invalidDeviceId", false).await;
-    database.execute_batch("DROP TABLE compatibility_rules").unwrap();
+    database.run("DROP TABLE compatibility_rules").await;
     accepted(&mut socket, &naming(account.desktops[0], json!({})), "registered").await;
 }
 
@@ -221,13 +215,13 @@ async fn a_version_below_the_required_one_asks_for_an_update() {
     let relay = RelayProcess::start(&["--policy-cache", "0s"]).await;
     let account = Account::new(&relay, 1, 0).await;
     let mut socket = open_desktop(&account).await;
-    let database = database(&relay);
+    let database = relay.data_dir().sql().await;
     let version = |version: Value| json!({"deviceId": "no-uuid", "relayProtocolVersion": version});
     let too_old = ("protocolUpdateRequired", false);
     let new_enough = ("invalidDeviceId", false);
     let mut judge = async |rule: Option<&str>, given: Value, (code, retryable): (&str, bool)| {
         if let Some(rule) = rule {
-            add_rule(&database, rule);
+            add_rule(&database, rule).await;
         }
         refused(&mut socket, &version(given), code, retryable).await;
     };
@@ -259,13 +253,13 @@ async fn ids_and_targets_are_judged_before_storage_is_asked_and_what_it_says_in_
     let [desktop, other_desktop] = account.desktops[..] else { panic!("two desktops") };
     let [phone, resting_phone] = account.phones[..] else { panic!("two phones") };
     let unknown = DeviceId(Uuid::new_v4());
-    let database = database(&relay);
+    let database = relay.data_dir().sql().await;
     let bogus_resume = json!({"sessionId": Uuid::new_v4(), "resumeToken": "bogus"});
     let mut without_target = open_phone(&account, None).await;
     let mut socket = open_phone(&account, Some(desktop)).await;
     let targeting = |device: DeviceId, target: &str| naming(device, json!({"targetDesktopDeviceId": target}));
 
-    database.execute_batch("ALTER TABLE devices RENAME TO elsewhere").unwrap();
+    database.run("ALTER TABLE devices RENAME TO elsewhere").await;
     for text in ["", "no-uuid", "0f8fad5b-d9cb-469f-a165-7086772895", "0f8fad5b-d9cb-469f-a165-70867728950g"] {
         refused(&mut without_target, &naming(text, json!({})), "invalidDeviceId", false).await;
     }
@@ -276,7 +270,7 @@ async fn ids_and_targets_are_judged_before_storage_is_asked_and_what_it_says_in_
     refused(&mut socket, &targeting(phone, ""), "invalidTargetDesktop", false).await;
     refused(&mut socket, &naming(unknown, json!({})), "deviceLookupUnavailable", true).await;
     refused(&mut socket, &targeting(phone, &desktop.to_string()), "deviceLookupUnavailable", true).await;
-    database.execute_batch("ALTER TABLE elsewhere RENAME TO devices").unwrap();
+    database.run("ALTER TABLE elsewhere RENAME TO devices").await;
 
     // Each device below is also wrong in every way that is judged later.
     let mut astray = open_phone(&account, Some(unknown)).await;

@@ -4,8 +4,10 @@
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test file uses a part of this, and nobody else does")]
 
 pub mod account;
+pub mod data_dir;
 pub mod desktop_process;
 pub mod issuer;
+pub mod postgres;
 pub mod raw_socket;
 pub mod relay_process;
 pub mod running_desktop;

@@ -2,7 +2,7 @@
 //!
 //! A log line of level ERROR, or a panic, fails the test that owns the process, unless it said that it expects one.
 
-use super::{PATIENCE, token::TEST_SECRET};
+use super::{PATIENCE, data_dir::DataDir, token::TEST_SECRET};
 use relay_endpoints::address::RelayAddress;
 use serde::Deserialize;
 use std::{
@@ -10,9 +10,9 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
+    sync::Arc,
     time::Duration,
 };
-use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 /// How often the ready file and the exit status are looked at.
@@ -38,7 +38,7 @@ pub struct RelayProcess {
     log: PathBuf,
     errors_allowed: bool,
     /// Kept until the process is gone; shared so that a second process can take over the data.
-    data_dir: std::sync::Arc<TempDir>,
+    data_dir: Arc<DataDir>,
 }
 
 impl RelayProcess {
@@ -49,24 +49,22 @@ impl RelayProcess {
 
     /// The same with these variables in its environment.
     pub async fn start_in(environment: &[(&str, &str)], extra_args: &[&str]) -> Self {
-        let data_dir = tempfile::Builder::new().prefix("relay-test-").tempdir().unwrap();
-        Self::spawn(relay(), std::sync::Arc::new(data_dir), environment, extra_args).await
+        Self::spawn(relay(), Arc::new(DataDir::new()), environment, extra_args).await
     }
 
     /// Starts a relay with fresh data that may have this many files open, and no more.
     pub async fn start_with_descriptors(descriptors: u32, extra_args: &[&str]) -> Self {
-        let data_dir = tempfile::Builder::new().prefix("relay-test-").tempdir().unwrap();
         let mut limited = Command::new("sh");
         limited.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &descriptors.to_string(), env!("CARGO_BIN_EXE_relay")]);
-        Self::spawn(limited, std::sync::Arc::new(data_dir), &[], extra_args).await
+        Self::spawn(limited, Arc::new(DataDir::new()), &[], extra_args).await
     }
 
     /// Starts a relay on the data of another one, which may still run or be gone.
-    pub async fn start_on(data_dir: std::sync::Arc<TempDir>, extra_args: &[&str]) -> Self {
+    pub async fn start_on(data_dir: Arc<DataDir>, extra_args: &[&str]) -> Self {
         Self::spawn(relay(), data_dir, &[], extra_args).await
     }
 
-    async fn spawn(mut command: Command, data_dir: std::sync::Arc<TempDir>, environment: &[(&str, &str)], extra_args: &[&str]) -> Self {
+    async fn spawn(mut command: Command, data_dir: Arc<DataDir>, environment: &[(&str, &str)], extra_args: &[&str]) -> Self {
         // Two processes on one directory must not share these files.
         let own = tempfile::Builder::new().prefix("process-").tempdir_in(data_dir.path()).unwrap().keep();
         let (ready_file, log) = (own.join("ready.json"), own.join("log"));
@@ -81,6 +79,7 @@ impl RelayProcess {
             .envs_without_relay()
             .envs(RATE_RAISED)
             .envs(environment.iter().copied())
+            .envs(data_dir.database_url().map(|url| ("RELAY_DATABASE_URL", url)))
             .env("NO_COLOR", "1")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -106,8 +105,8 @@ impl RelayProcess {
         format!("http://{}", self.ready.public).parse().unwrap()
     }
 
-    pub fn data_dir(&self) -> std::sync::Arc<TempDir> {
-        std::sync::Arc::clone(&self.data_dir)
+    pub fn data_dir(&self) -> Arc<DataDir> {
+        Arc::clone(&self.data_dir)
     }
 
     /// The token of the admin listener.
@@ -134,12 +133,13 @@ impl RelayProcess {
         self.status_number("VmHWM:")
     }
 
-    /// User and system time so far, in hundredths of a second.
-    pub fn cpu_ticks(&self) -> u64 {
+    /// Processor time that it has used, of all its threads.
+    pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        // Behind the name, which may hold anything, the times are the 12th and 13th field.
-        let fields: Vec<&str> = stat[stat.rfind(')').unwrap() + 2..].split(' ').collect();
-        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+        // The command's name, in parentheses, may hold spaces. Behind it, fields 14 and 15 of proc(5) are the 12th and 13th.
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+        Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
     }
 
     /// Open file descriptors.

@@ -1,6 +1,6 @@
-//! A TCP proxy inside the test: a network that can stall, hold a FIN, cut or reset, while neither side closes anything.
+//! A TCP proxy inside the test: a network that can stall, delay, hold a FIN, refuse, cut or reset, while neither side closes anything.
 
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex},
@@ -16,6 +16,9 @@ use tokio::{
     task::JoinHandle,
 };
 
+/// Connections that wait to be accepted: as many as any test opens at once.
+const LISTEN_BACKLOG: i32 = 4_096;
+
 /// What the network does, to every connection at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
@@ -25,6 +28,33 @@ pub enum Network {
     HoldsFins,
     /// Forwards nothing and closes nothing. What was read before is delivered once it works again.
     Stalls,
+    /// Forwards what it reads at once only after this time.
+    Delays(Duration),
+    /// Refuses new connections, as an address does where nobody listens; forwards on those that are there.
+    Refuses,
+}
+
+impl Network {
+    fn forwards(self) -> bool {
+        match self {
+            Network::Works | Network::HoldsFins | Network::Delays(_) | Network::Refuses => true,
+            Network::Stalls => false,
+        }
+    }
+
+    fn forwards_fins(self) -> bool {
+        match self {
+            Network::Works | Network::Delays(_) | Network::Refuses => true,
+            Network::HoldsFins | Network::Stalls => false,
+        }
+    }
+
+    fn delay(self) -> Duration {
+        match self {
+            Network::Delays(delay) => delay,
+            Network::Works | Network::HoldsFins | Network::Stalls | Network::Refuses => Duration::ZERO,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +74,9 @@ struct Mode {
 /// Forwards to one server. Dropping it cuts everything.
 pub struct StallProxy {
     address: SocketAddr,
+    server: Arc<Mutex<SocketAddr>>,
+    /// Bound and not listening: nobody else gets the address while it refuses.
+    _reserved: Socket,
     mode: watch::Sender<Mode>,
     accepting: JoinHandle<()>,
     connections: Arc<Mutex<Vec<JoinHandle<()>>>>,
@@ -51,15 +84,29 @@ pub struct StallProxy {
 
 impl StallProxy {
     pub async fn start(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let reserved = bound(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let address = reserved.local_addr().unwrap().as_socket().unwrap();
+        let server = Arc::new(Mutex::new(server));
+        let mut listener = Some(listening(address));
         let (mode, watched) = watch::channel(Mode { network: Network::Works, generation: 0, end: End::Cut });
         let connections = Arc::new(Mutex::new(Vec::new()));
-        let tasks = Arc::clone(&connections);
+        let (tasks, leads_to) = (Arc::clone(&connections), Arc::clone(&server));
         let accepting = tokio::spawn(async move {
+            let mut mode = watched.clone();
             loop {
-                let (client, _from) = listener.accept().await.expect("a loopback listener accepts");
-                let watched = watched.clone();
+                until(&mut mode, |network| network != Network::Refuses).await;
+                let open = listener.get_or_insert_with(|| listening(address));
+                let (client, _from) = tokio::select! {
+                    accepted = open.accept() => accepted.expect("a loopback listener accepts"),
+                    () = until(&mut mode, |network| network == Network::Refuses) => {
+                        listener = None;
+                        continue;
+                    }
+                };
+                if mode.borrow().network == Network::Refuses {
+                    continue;
+                }
+                let (watched, server) = (watched.clone(), *leads_to.lock().unwrap());
                 // Taken before the server can see the connection: a test that has seen it there can cut it.
                 let generation = watched.borrow().generation;
                 let task = tokio::spawn(async move {
@@ -71,12 +118,17 @@ impl StallProxy {
                 tasks.lock().unwrap().push(task);
             }
         });
-        StallProxy { address, mode, accepting, connections }
+        StallProxy { address, server, _reserved: reserved, mode, accepting, connections }
     }
 
     /// Where clients connect.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Takes connections from now on to another server.
+    pub fn lead_to(&self, server: SocketAddr) {
+        *self.server.lock().unwrap() = server;
     }
 
     pub fn set(&self, network: Network) {
@@ -109,6 +161,21 @@ impl Drop for StallProxy {
             task.abort();
         }
     }
+}
+
+fn bound(address: SocketAddr) -> Socket {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    // Several may be bound to it as long as only one listens.
+    socket.set_reuse_address(true).unwrap();
+    socket.bind(&address.into()).unwrap();
+    socket
+}
+
+fn listening(address: SocketAddr) -> TcpListener {
+    let socket = bound(address);
+    socket.listen(LISTEN_BACKLOG).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    TcpListener::from_std(socket.into()).unwrap()
 }
 
 async fn forward_both_ways(client: TcpStream, server: TcpStream, mut mode: watch::Receiver<Mode>, generation: u64) {
@@ -145,17 +212,22 @@ impl Direction {
     async fn forward(&mut self) {
         let mut buffer = vec![0; 64 * 1024];
         loop {
-            self.until(|network| network != Network::Stalls).await;
+            self.until(Network::forwards).await;
             let read = tokio::select! {
                 read = self.from.read(&mut buffer) => read.unwrap_or(0),
-                () = until(&mut self.mode, |network| network == Network::Stalls) => continue,
+                () = until(&mut self.mode, |network| !network.forwards()) => continue,
             };
             if read == 0 {
-                self.until(|network| network == Network::Works).await;
+                self.until(Network::forwards_fins).await;
                 let _ = self.to.shutdown().await;
                 return;
             }
-            self.until(|network| network != Network::Stalls).await;
+            self.until(Network::forwards).await;
+            let delay = self.mode.borrow().network.delay();
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+                self.until(Network::forwards).await;
+            }
             if self.to.write_all(&buffer[..read]).await.is_err() {
                 return;
             }

@@ -1,7 +1,7 @@
 //! The shell: stamps time, calls the core, runs its effects against the store, re-arms one timer.
 
 use super::{
-    Flush, LookUp, LookedUp, PersistenceConfig, PersistenceState, PersistenceStopped, ReconcileStale, WriteStatus,
+    Flush, LookUp, LookedUp, PersistenceConfig, PersistenceStopped, ReconcileStale, Shared, WriteStatus,
     core::{Core, Effect, Effects, FlushId, Input, RequestId},
 };
 use crate::{
@@ -15,7 +15,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 /// The persistence actor. See the module documentation.
 pub struct Persistence {
@@ -29,12 +29,12 @@ pub struct Persistence {
     lookups: BTreeMap<RequestId, oneshot::Sender<LookedUp>>,
     flushes: BTreeMap<FlushId, oneshot::Sender<()>>,
     timer: Option<(Instant, SpawnHandle)>,
-    state: watch::Sender<PersistenceState>,
+    shared: Arc<Shared>,
 }
 
 impl Persistence {
-    /// An actor that is not started yet.
-    pub fn new(store: Arc<dyn Store>, instance: RelayInstanceId, config: PersistenceConfig) -> Self {
+    /// An actor that is not started yet. It takes over what an earlier one has left in `shared`.
+    pub fn new(store: Arc<dyn Store>, instance: RelayInstanceId, config: PersistenceConfig, shared: Arc<Shared>) -> Self {
         Persistence {
             core: Core::new(&config),
             effects: Effects::new(),
@@ -45,13 +45,8 @@ impl Persistence {
             lookups: BTreeMap::new(),
             flushes: BTreeMap::new(),
             timer: None,
-            state: watch::Sender::default(),
+            shared,
         }
-    }
-
-    /// What the actor is busy with, readable at any time without asking it.
-    pub fn observe(&self) -> watch::Receiver<PersistenceState> {
-        self.state.subscribe()
     }
 
     fn step(&mut self, input: Input, ctx: &mut Context<Self>) {
@@ -61,7 +56,7 @@ impl Persistence {
             self.run(effect, ctx);
         }
         self.rearm(now, ctx);
-        self.state.send_replace(self.core.state());
+        self.shared.show(self.core.state());
     }
 
     fn run(&mut self, effect: Effect, ctx: &mut Context<Self>) {
@@ -77,7 +72,8 @@ impl Persistence {
                 self.ask(call, read_timeout, ctx, move |result| Input::RulesRead { statement, result });
             }
             Effect::WriteStatuses { statement, writes } => {
-                let call = async move { store.write_statuses(&writes, instance).await };
+                let shared = Arc::clone(&self.shared);
+                let call = async move { store.write_statuses(&writes, instance).await.map(|()| shared.forget(&writes)) };
                 self.ask(call, write_timeout, ctx, move |result| Input::StatusesWritten { statement, result });
             }
             Effect::EndStale { statement, at } => {
@@ -139,6 +135,9 @@ impl Actor for Persistence {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(self.config.lookups_max);
+        for write in self.shared.remembered() {
+            self.step(Input::WriteStatus(write), ctx);
+        }
     }
 }
 

@@ -6,17 +6,22 @@
 //!
 //! Flow: messages become inputs of the pure core, which keeps at most one read of devices, one read of rules and one write in
 //! flight. Whatever arrives meanwhile goes into the next batch, so the number of statements grows with time, not with devices.
-//! A failed look-up is answered as unavailable at once; a failed write stays queued and is retried, newest status per device.
+//! A failed look-up is answered as unavailable at once; a failed write stays queued and is retried, newest status per device. A read
+//! that failed is repeated for nobody, until it works: so the end of an outage is noticed though no device registers.
+//!
+//! A panic ends the actor. What is not stored yet is in [`Shared`], where the next one finds it.
 
 mod actor;
 mod core;
 mod message;
+mod shared;
 #[cfg(test)]
 mod tests;
 
 pub use actor::Persistence;
 pub use core::Statement;
 pub use message::{Flush, LookUp, LookedUp, LookupUnavailable, PersistenceStopped, PolicyUnavailable, ReconcileStale, WriteStatus};
+pub use shared::Shared;
 
 use crate::store::{postgres, sqlite};
 use relay_protocol::limits::POLICY_CACHE;
@@ -30,10 +35,13 @@ const LOOKUP_DEADLINE: Duration = Duration::from_secs(5);
 /// A write that storage has not answered by then counts as failed. Longer than any backend's own limit on a statement, so that
 /// an earlier write cannot still be running, and land late, when its retry is sent.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// First wait after a failed write; it doubles with each further failure.
+/// First wait after a failed statement; it doubles with each further failure.
 const RETRY_INITIAL: Duration = Duration::from_millis(250);
-/// Longest wait after a failed write: how late a recovered storage is noticed.
-const RETRY_MAX: Duration = Duration::from_secs(5);
+/// Longest wait after a failed statement: how late a recovered storage is noticed. With the statement itself it must stay below
+/// [`RECOVERY_MAX`].
+const RETRY_MAX: Duration = Duration::from_secs(1);
+/// A storage that is back is in use by then. Case C65.
+const RECOVERY_MAX: Duration = Duration::from_secs(2);
 /// Look-ups that may be open at once: a reconnect storm of a whole relay, at about 200 bytes each.
 const LOOKUPS_MAX: usize = 16_384;
 /// Devices of one look-up statement.
@@ -42,7 +50,7 @@ const LOOKUP_BATCH_DEVICES_MAX: usize = 1_000;
 const STATUS_BATCH_DEVICES_MAX: usize = 1_000;
 
 const _: () = assert!(LOOKUP_DEADLINE.as_millis() < relay_protocol::limits::REGISTER_TIMEOUT.as_millis());
-const _: () = assert!(RETRY_INITIAL.as_millis() < RETRY_MAX.as_millis());
+const _: () = assert!(RETRY_INITIAL.as_millis() < RETRY_MAX.as_millis() && RETRY_MAX.as_millis() < RECOVERY_MAX.as_millis());
 const _: () = assert!(sqlite::BUSY_TIMEOUT.as_millis() < WRITE_TIMEOUT.as_millis());
 const _: () = assert!(postgres::ANSWER_TIMEOUT.as_millis() < LOOKUP_DEADLINE.as_millis());
 // A statement may begin at the very end of its call, and its server may not notice that nobody waits any more.
@@ -57,9 +65,9 @@ pub struct PersistenceConfig {
     pub lookup_deadline: Duration,
     /// A write counts as failed when it is this old.
     pub write_timeout: Duration,
-    /// Wait after the first failed write; doubles with each further one.
+    /// Wait after the first failure of a statement; doubles with each further one.
     pub retry_initial: Duration,
-    /// Longest wait after a failed write.
+    /// Longest wait after a failed statement.
     pub retry_max: Duration,
     /// Open look-ups; one more is answered as unavailable. Also the capacity of the mailbox.
     pub lookups_max: usize,

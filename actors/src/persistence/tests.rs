@@ -164,9 +164,9 @@ fn paused_with(config: PersistenceConfig) -> Rig {
 }
 
 fn start(store: Arc<dyn Store>, config: PersistenceConfig) -> (Addr<Persistence>, watch::Receiver<PersistenceState>) {
-    let persistence = Persistence::new(store, RelayInstanceId(Uuid::from_u128(1)), config);
-    let state = persistence.observe();
-    (persistence.start(), state)
+    let shared = Arc::new(Shared::default());
+    let state = shared.observe();
+    (Persistence::new(store, RelayInstanceId(Uuid::from_u128(1)), config, shared).start(), state)
 }
 
 impl Rig {

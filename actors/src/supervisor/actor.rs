@@ -12,7 +12,7 @@ use crate::{
     device_socket::{Link, SocketTable},
     directory::Directory,
     mailbox,
-    persistence::{Persistence, ReconcileStale},
+    persistence::{Persistence, ReconcileStale, Shared},
     user_router::{actor::RouterConfig, message::Input},
 };
 use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
@@ -41,8 +41,8 @@ pub struct SupervisorConfig {
     pub reconnect_grace: Duration,
 }
 
-/// Starts a persistence actor, on an arbiter of its choice.
-type PersistenceFactory = Box<dyn Fn() -> Addr<Persistence> + Send>;
+/// Starts a persistence actor, on an arbiter of its choice, that takes over what an earlier one has left.
+type PersistenceFactory = Box<dyn Fn(Arc<Shared>) -> Addr<Persistence> + Send>;
 
 /// The actor.
 pub struct Supervisor {
@@ -54,6 +54,7 @@ pub struct Supervisor {
     counters: Arc<Counters>,
     services: Services,
     start_persistence: PersistenceFactory,
+    shared: Arc<Shared>,
     /// Whether the persistence actor has been told to end what earlier processes left online; a new one must be told again.
     stale_ended: bool,
 }
@@ -77,9 +78,10 @@ impl Supervisor {
         routers: RouterConfig,
         sockets: Arc<SocketTable>,
         counters: Arc<Counters>,
-        start_persistence: impl Fn() -> Addr<Persistence> + Send + 'static,
+        start_persistence: impl Fn(Arc<Shared>) -> Addr<Persistence> + Send + 'static,
     ) -> (Addr<Self>, Arc<Directory>) {
-        let services = Services::new(start_persistence());
+        let shared = Arc::new(Shared::default());
+        let services = Services::new(start_persistence(shared.clone()), shared.clone());
         let mut made = None;
         let supervisor = Supervisor::create(|ctx: &mut Context<Self>| {
             ctx.set_mailbox_capacity(MAILBOX_CAPACITY);
@@ -94,6 +96,7 @@ impl Supervisor {
                 counters,
                 services,
                 start_persistence: Box::new(start_persistence),
+                shared,
                 stale_ended: false,
             }
         });
@@ -119,7 +122,7 @@ impl Supervisor {
         if !self.services.persistence().connected() {
             self.counters.persistence_restarted.increment();
             tracing::error!("persistence actor failed; starting a new one");
-            self.services.replace_persistence((self.start_persistence)());
+            self.services.replace_persistence((self.start_persistence)(self.shared.clone()));
             if self.stale_ended {
                 self.end_stale();
             }

@@ -2,7 +2,7 @@
 
 use crate::{
     mailbox,
-    persistence::{Persistence, WriteStatus},
+    persistence::{Persistence, PersistenceState, Shared, WriteStatus},
     store::StatusWrite,
 };
 use actix::Addr;
@@ -12,12 +12,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 #[derive(Clone)]
 pub struct Services {
     persistence: Arc<RwLock<Addr<Persistence>>>,
+    shared: Arc<Shared>,
 }
 
 impl Services {
-    /// Services whose persistence actor runs.
-    pub fn new(persistence: Addr<Persistence>) -> Self {
-        Services { persistence: Arc::new(RwLock::new(persistence)) }
+    /// Services whose persistence actor runs, and what it shares with those that may follow it.
+    pub fn new(persistence: Addr<Persistence>, shared: Arc<Shared>) -> Self {
+        Services { persistence: Arc::new(RwLock::new(persistence)), shared }
     }
 
     /// The persistence actor that runs now.
@@ -27,7 +28,13 @@ impl Services {
 
     /// Has a presence stored, some time.
     pub fn write_status(&self, write: StatusWrite) {
+        self.shared.remember(write);
         mailbox::deliver(&*self.persistence.read().unwrap_or_else(PoisonError::into_inner), WriteStatus(write));
+    }
+
+    /// What the persistence actor is busy with.
+    pub fn persistence_state(&self) -> PersistenceState {
+        self.shared.observe().borrow().clone()
     }
 
     /// Puts a new persistence actor in the place of one that has failed.

@@ -50,6 +50,8 @@ pub struct MemoryStore {
     pub statuses: Mutex<Vec<StatusWrite>>,
     pub stale_ended: AtomicBool,
     pub panics: AtomicBool,
+    /// Statuses cannot be written.
+    pub away: AtomicBool,
 }
 
 #[async_trait]
@@ -76,6 +78,9 @@ impl Store for MemoryStore {
     }
 
     async fn write_statuses(&self, writes: &[StatusWrite], _: RelayInstanceId) -> Result<(), StoreError> {
+        if self.away.load(Relaxed) {
+            return Err(StoreError::Unavailable("away".into()));
+        }
         self.statuses.lock().unwrap().extend_from_slice(writes);
         Ok(())
     }
@@ -136,7 +141,7 @@ impl Rig {
         let (supervisor, directory) =
             Supervisor::launch(config, RouterConfig { core, mailbox_capacity: 64 }, sockets.clone(), counters.clone(), {
                 let store = store.clone();
-                move || Persistence::new(store.clone(), instance, PersistenceConfig::default()).start()
+                move |shared| Persistence::new(store.clone(), instance, PersistenceConfig::default(), shared).start()
             });
         Rig { store, sockets, directory, counters, process, supervisor, user }
     }

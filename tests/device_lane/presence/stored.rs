@@ -1,24 +1,21 @@
 //! Statuses on disk: left alone by a process that starts until one reconnect wait has passed, and written by one that ends.
 
 use super::watch::{desktop_socket, phone_socket, presences, stored, until};
-use crate::support::{PATIENCE, account::Account, raw_socket::Received, relay_process::RelayProcess, scale::scaled};
+use crate::support::{PATIENCE, account::Account, data_dir::Sql, raw_socket::Received, relay_process::RelayProcess, scale::scaled};
 use relay_protocol::{
     device::Presence::{Disconnected, Online, Reconnecting},
     id::DeviceId,
 };
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
 /// A device's row: its status and when it was written, in epoch milliseconds.
 type Row = (String, i64);
 
-/// The rows as they are in the file, read by nobody's help.
-fn rows(data_dir: &Path) -> BTreeMap<DeviceId, Row> {
-    let database = Connection::open_with_flags(data_dir.join("relay.db"), OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
-    let mut statement = database.prepare("SELECT id, status, coalesce(status_at, 0) FROM devices").unwrap();
-    let rows = statement.query_map((), |row| Ok((row.get::<_, String>(0)?, (row.get(1)?, row.get(2)?)))).unwrap();
-    rows.map(|row| row.unwrap()).map(|(id, row)| (id.parse().unwrap(), row)).collect()
+/// The rows as they are in the database, read by nobody's help.
+async fn rows(database: &Sql) -> BTreeMap<DeviceId, Row> {
+    let rows = database.rows("SELECT id, status, coalesce(status_at, 0) FROM devices").await;
+    rows.iter().map(|row| (row[0].parse().unwrap(), (row[1].clone(), row[2].parse().unwrap()))).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -41,7 +38,8 @@ async fn after_a_crash_statuses_stay_for_one_wait_and_then_tell_who_came_back() 
     crashed.kill();
     drop(sockets);
     let data_dir = crashed.data_dir();
-    let left = rows(data_dir.path());
+    let database = data_dir.sql().await;
+    let left = rows(&database).await;
 
     let starting = Instant::now();
     let relay = RelayProcess::start_on(data_dir.clone(), &flags).await;
@@ -55,7 +53,7 @@ async fn after_a_crash_statuses_stay_for_one_wait_and_then_tell_who_came_back() 
         BTreeMap::from([(back, Online), (gone, Disconnected), (waiting, Disconnected), (phone_back, Online), (phone_gone, Disconnected)]);
     let mut seen_as_left = 0;
     loop {
-        let (now, elapsed) = (rows(data_dir.path()), starting.elapsed());
+        let (now, elapsed) = (rows(&database).await, starting.elapsed());
         let as_left = |device: &DeviceId| now[device] == left[device];
         if [gone, waiting, phone_gone].iter().all(as_left) {
             seen_as_left += 1;
@@ -80,9 +78,9 @@ async fn an_orderly_end_leaves_no_row_online() {
         sockets.push(desktop_socket(&account, index).await);
         sockets.push(phone_socket(&account, index, index).await);
     }
-    // Somebody else writes to the file meanwhile: what is to be stored has to wait, and the process with it.
-    let mut database = Connection::open(relay.data_dir().path().join("relay.db")).unwrap();
-    let busy = database.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    // Somebody else writes to the database meanwhile: what is to be stored has to wait, and the process with it.
+    let busy = relay.data_dir().sql().await;
+    busy.lock_devices().await;
     relay.signal("TERM");
     for socket in &mut sockets {
         assert_eq!(socket.closed(PATIENCE).await, Some((1012, "relayDraining".to_owned())));
@@ -92,10 +90,10 @@ async fn an_orderly_end_leaves_no_row_online() {
     }
     tokio::time::sleep(Duration::from_millis(700)).await;
     assert!(relay.alive(), "it waits for its storage");
-    drop(busy);
+    busy.run("ROLLBACK").await;
     assert!(relay.exited().await.success());
 
-    let rows = rows(relay.data_dir().path());
+    let rows = rows(&busy).await;
     assert_eq!(rows.len(), 2 * devices);
     let left_as = |device: &DeviceId| rows[device].0.as_str();
     for desktop in &account.desktops {

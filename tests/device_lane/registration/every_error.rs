@@ -1,6 +1,6 @@
 //! Every error of a registration, provoked: a new variant does not compile here until somebody shows how a client comes to see it.
 
-use super::{accepted, database, naming, next_error, open_desktop, open_phone, resume_of, send, set_eligible};
+use super::{accepted, naming, next_error, open_desktop, open_phone, resume_of, send, set_eligible};
 use crate::support::{PATIENCE, account::Account, raw_socket::RawSocket, relay_process::RelayProcess};
 use relay_protocol::{error::RegisterError, version::Version};
 use serde_json::{Value, json};
@@ -49,10 +49,10 @@ async fn told(socket: &mut RawSocket, register: &Value) -> (String, bool) {
 /// While storage has lost a table.
 async fn without_table(relay: &RelayProcess, account: &Account, table: &str, register: &Value) -> (String, bool) {
     let mut socket = open_desktop(account).await;
-    let database = database(relay);
-    database.execute_batch(&format!("ALTER TABLE {table} RENAME TO elsewhere")).unwrap();
+    let database = relay.data_dir().sql().await;
+    database.run(&format!("ALTER TABLE {table} RENAME TO elsewhere")).await;
     let told = told(&mut socket, register).await;
-    database.execute_batch(&format!("ALTER TABLE elsewhere RENAME TO {table}")).unwrap();
+    database.run(&format!("ALTER TABLE elsewhere RENAME TO {table}")).await;
     accepted(&mut socket, register, "registered").await;
     told
 }

@@ -1,6 +1,6 @@
 //! Open look-ups: which wait for the next statement, which are in the running one, and what each still lacks.
 
-use super::{Effect, Effects, RequestId, StatementId};
+use super::{Effect, Effects, RequestId, StatementId, backoff::Backoff};
 use crate::persistence::{LookedUp, LookupUnavailable, PersistenceConfig, PolicyUnavailable};
 use relay_protocol::{device::DeviceFacts, id::DeviceId, version::Version};
 use std::{
@@ -20,6 +20,8 @@ struct Request {
 struct InFlight {
     statement: StatementId,
     requests: Vec<RequestId>,
+    /// One of those asked for.
+    device: Option<DeviceId>,
 }
 
 pub(super) struct Lookups {
@@ -31,6 +33,9 @@ pub(super) struct Lookups {
     /// Those that no statement has taken up yet, oldest first; some may have been answered at their deadline.
     waiting: VecDeque<RequestId>,
     in_flight: Option<InFlight>,
+    backoff: Backoff,
+    /// One that the last failed statement asked for, and that is asked for again to find out whether storage is back.
+    failed_device: Option<DeviceId>,
 }
 
 impl Lookups {
@@ -42,6 +47,8 @@ impl Lookups {
             requests: BTreeMap::new(),
             waiting: VecDeque::new(),
             in_flight: None,
+            backoff: Backoff::new(config),
+            failed_device: None,
         }
     }
 
@@ -62,7 +69,9 @@ impl Lookups {
     }
 
     pub(super) fn next_timeout(&self) -> Option<(Instant, &'static str)> {
-        self.requests.first_key_value().map(|(_oldest, request)| (request.deadline, "look-up deadline"))
+        let deadline = self.requests.first_key_value().map(|(_oldest, request)| (request.deadline, "look-up deadline"));
+        let retry = self.backoff.retry_at().filter(|_| self.in_flight.is_none()).map(|at| (at, "look-up retry"));
+        [deadline, retry].into_iter().flatten().min_by_key(|(at, _reason)| *at)
     }
 
     /// Answers those whose deadline has come with what is known.
@@ -100,6 +109,17 @@ impl Lookups {
         self.in_flight.is_none() && !self.waiting.is_empty()
     }
 
+    /// Whether the last statement failed, nobody asks, and it is time to find out whether storage is back.
+    pub(super) fn is_retry_due(&self, now: Instant) -> bool {
+        self.in_flight.is_none() && self.waiting.is_empty() && self.backoff.is_due(now)
+    }
+
+    /// Asks again for one device, for nobody.
+    pub(super) fn begin_retry(&mut self, statement: StatementId) -> Vec<DeviceId> {
+        self.in_flight = Some(InFlight { statement, requests: Vec::new(), device: self.failed_device });
+        self.failed_device.into_iter().collect()
+    }
+
     /// Takes up the oldest look-ups, as many as fit, and gives each of their devices once.
     pub(super) fn begin(&mut self, statement: StatementId) -> Vec<DeviceId> {
         let mut devices = BTreeSet::new();
@@ -114,13 +134,16 @@ impl Lookups {
             requests.push(next);
             self.waiting.pop_front();
         }
-        self.in_flight = Some(InFlight { statement, requests });
+        self.in_flight = Some(InFlight { statement, requests, device: devices.first().copied() });
         devices.into_iter().collect()
     }
 
     /// The look-ups of this statement; `None` when it is not the one in flight.
-    pub(super) fn finish(&mut self, statement: StatementId) -> Option<Vec<RequestId>> {
-        self.in_flight.take_if(|in_flight| in_flight.statement == statement).map(|in_flight| in_flight.requests)
+    pub(super) fn finish(&mut self, now: Instant, statement: StatementId, succeeded: bool) -> Option<Vec<RequestId>> {
+        let in_flight = self.in_flight.take_if(|in_flight| in_flight.statement == statement)?;
+        self.backoff.on_result(now, succeeded);
+        self.failed_device = in_flight.device;
+        Some(in_flight.requests)
     }
 
     /// Gives each look-up of a batch its own rows; without rows they are unavailable.

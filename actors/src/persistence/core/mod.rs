@@ -3,6 +3,7 @@
 //! Invariants: at most one read of devices, one read of rules and one write in flight; each look-up and each flush is
 //! answered exactly once; a status leaves the queue only when it is stored or replaced by a newer one of its device.
 
+mod backoff;
 mod lookups;
 mod policy;
 #[cfg(test)]
@@ -127,7 +128,7 @@ impl Core {
     pub(super) fn new(config: &PersistenceConfig) -> Self {
         Core {
             lookups: Lookups::new(config),
-            policy: Policy::new(config.policy_cache),
+            policy: Policy::new(config),
             writes: Writes::new(config),
             flushes: Vec::new(),
             failing: BTreeMap::new(),
@@ -155,7 +156,10 @@ impl Core {
 
     /// When to call [`Core::handle`] with `Timeout` if nothing else comes before, and why.
     pub(super) fn next_timeout(&self) -> Option<(Instant, &'static str)> {
-        [self.lookups.next_timeout(), self.writes.next_timeout()].into_iter().flatten().min_by_key(|(at, _reason)| *at)
+        [self.lookups.next_timeout(), self.policy.next_timeout(), self.writes.next_timeout()]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(at, _reason)| *at)
     }
 
     pub(super) fn state(&self) -> PersistenceState {
@@ -187,7 +191,7 @@ impl Core {
     }
 
     fn on_devices_read(&mut self, now: Instant, statement: StatementId, result: Result<Vec<DeviceFacts>, StoreError>, out: &mut Effects) {
-        let Some(batch) = self.lookups.finish(statement) else { return };
+        let Some(batch) = self.lookups.finish(now, statement, result.is_ok()) else { return };
         self.note(now, Statement::Devices, result.as_ref().err().map(StoreError::to_string), out);
         self.lookups.answer(&batch, result.ok(), out);
     }
@@ -199,7 +203,7 @@ impl Core {
         result: Result<Vec<MinimumProtocolRule>, StoreError>,
         out: &mut Effects,
     ) {
-        let Some(required) = self.policy.finish(statement, result) else { return };
+        let Some(required) = self.policy.finish(now, statement, result) else { return };
         self.note(now, Statement::Rules, required.as_ref().err().cloned(), out);
         self.lookups.set_required(&required.map_err(|_noted| PolicyUnavailable), out);
     }
@@ -242,6 +246,15 @@ impl Core {
             let statement = self.new_statement();
             let devices = self.lookups.begin(statement);
             out.push_back(Effect::ReadDevices { statement, devices });
+        } else if self.lookups.is_retry_due(now) {
+            let statement = self.new_statement();
+            let devices = self.lookups.begin_retry(statement);
+            out.push_back(Effect::ReadDevices { statement, devices });
+        }
+        if self.policy.is_retry_due(now) {
+            let statement = self.new_statement();
+            self.policy.begin(now, statement);
+            out.push_back(Effect::ReadRules { statement });
         }
         if self.writes.is_stale_due(now) {
             let statement = self.new_statement();

@@ -1,7 +1,10 @@
 //! The required relay protocol version, cached. Device-lane section 3.
 
-use super::StatementId;
-use crate::store::{MinimumProtocolRule, StoreError};
+use super::{StatementId, backoff::Backoff};
+use crate::{
+    persistence::PersistenceConfig,
+    store::{MinimumProtocolRule, StoreError},
+};
 use relay_protocol::version::{NotAVersion, Version};
 use std::time::{Duration, Instant};
 
@@ -25,11 +28,12 @@ pub(super) struct Policy {
     max_age: Duration,
     cached: Option<Cached>,
     load: Option<Load>,
+    backoff: Backoff,
 }
 
 impl Policy {
-    pub(super) fn new(max_age: Duration) -> Self {
-        Policy { max_age, cached: None, load: None }
+    pub(super) fn new(config: &PersistenceConfig) -> Self {
+        Policy { max_age: config.policy_cache, cached: None, load: None, backoff: Backoff::new(config) }
     }
 
     /// The required version by rules that are not older than the limit.
@@ -42,6 +46,16 @@ impl Policy {
         self.load.is_some()
     }
 
+    /// Whether the rules could not be read, and it is time to find out whether they can now.
+    pub(super) fn is_retry_due(&self, now: Instant) -> bool {
+        self.load.is_none() && self.backoff.is_due(now)
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<(Instant, &'static str)> {
+        let retry_at = self.backoff.retry_at().filter(|_| self.load.is_none())?;
+        Some((retry_at, "rules retry"))
+    }
+
     pub(super) fn begin(&mut self, now: Instant, statement: StatementId) {
         self.load = Some(Load { statement, began: now });
     }
@@ -50,11 +64,13 @@ impl Policy {
     /// A failure is not cached, so that the next look-up sees a repaired rule at once.
     pub(super) fn finish(
         &mut self,
+        now: Instant,
         statement: StatementId,
         result: Result<Vec<MinimumProtocolRule>, StoreError>,
     ) -> Option<Result<Version, String>> {
         let load = self.load.take_if(|load| load.statement == statement)?;
         let required = result.map_err(|error| error.to_string()).and_then(|rules| highest(&rules));
+        self.backoff.on_result(now, required.is_ok());
         if let Ok(required) = &required {
             self.cached = Some(Cached { required: required.clone(), read_at: load.began });
         }

@@ -1,40 +1,12 @@
 //! What is still to be stored: the newest status of each device, and once the end of stale statuses. One statement at a time.
 
-use super::StatementId;
+use super::{StatementId, backoff::Backoff};
 use crate::{clock::EpochMs, persistence::PersistenceConfig, store::StatusWrite};
 use relay_protocol::id::DeviceId;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    time::{Duration, Instant},
+    time::Instant,
 };
-
-/// The wait between failures: it doubles, up to a bound, until a success.
-struct Backoff {
-    initial: Duration,
-    max: Duration,
-    next: Duration,
-    retry_at: Option<Instant>,
-}
-
-impl Backoff {
-    fn new(config: &PersistenceConfig) -> Self {
-        Backoff { initial: config.retry_initial, max: config.retry_max, next: config.retry_initial, retry_at: None }
-    }
-
-    fn is_over(&self, now: Instant) -> bool {
-        self.retry_at.is_none_or(|retry_at| retry_at <= now)
-    }
-
-    fn on_result(&mut self, now: Instant, succeeded: bool) {
-        if succeeded {
-            self.next = self.initial;
-            self.retry_at = None;
-        } else {
-            self.retry_at = Some(now + self.next);
-            self.next = (self.next * 2).min(self.max);
-        }
-    }
-}
 
 #[derive(Clone, Copy)]
 struct Unwritten {
@@ -103,8 +75,8 @@ impl Writes {
         if !self.is_free() {
             return None;
         }
-        let statuses = self.statuses_backoff.retry_at.map(|at| (at, "status retry"));
-        let stale = self.stale_backoff.retry_at.map(|at| (at, "stale status retry"));
+        let statuses = self.statuses_backoff.retry_at().map(|at| (at, "status retry"));
+        let stale = self.stale_backoff.retry_at().map(|at| (at, "stale status retry"));
         [statuses, stale].into_iter().flatten().min_by_key(|(at, _reason)| *at)
     }
 

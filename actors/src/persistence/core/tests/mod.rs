@@ -1,6 +1,7 @@
 //! Tables over the core: each time rule one millisecond before, at and after its edge; batches counted in statements.
 
 mod lookups;
+mod retries;
 mod writes;
 
 use super::*;
