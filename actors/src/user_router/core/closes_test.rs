@@ -20,10 +20,10 @@ fn revoking_a_key_ends_what_it_opened_and_nothing_else() {
             format!("{own_desktop} close revoked"),
             format!("{jwt_phone} refusal a -32010"),
             format!("{own_phone} close revoked"),
-            "write p0 disconnected".to_owned(),
+            "write p0 disconnected loggedOut".to_owned(),
             format!("{other_phone} status d0 disconnected loggedOut 3"),
             format!("{jwt_phone} status d0 disconnected loggedOut 3"),
-            "write d0 disconnected".to_owned(),
+            "write d0 disconnected loggedOut".to_owned(),
         ]
     );
     for phone in [other_phone, jwt_phone] {
@@ -72,7 +72,7 @@ fn a_desktop_that_waits_under_a_revoked_key_is_disconnected_at_once() {
     let watcher = h.phone(0, 0);
     h.close(waiting);
     assert_eq!(h.revoke(key(1)), [""; 0]);
-    assert_eq!(h.revoke(key(0)), [format!("{watcher} status d0 disconnected loggedOut 3"), "write d0 disconnected".to_owned()]);
+    assert_eq!(h.revoke(key(0)), [format!("{watcher} status d0 disconnected loggedOut 3"), "write d0 disconnected loggedOut".to_owned()]);
     assert_eq!(h.grace_elapsed(0, waiting), [""; 0], "the wait is over");
 }
 
@@ -110,11 +110,11 @@ fn logging_an_account_out_ends_everything_and_leaves_nothing() {
             format!("{first} close loggedOut"),
             format!("{to_first} refusal a -32010"),
             format!("{to_first} close loggedOut"),
-            "write p0 disconnected".to_owned(),
+            "write p0 disconnected loggedOut".to_owned(),
             format!("{to_second} close loggedOut"),
-            "write p1 disconnected".to_owned(),
-            "write d0 disconnected".to_owned(),
-            "write d1 disconnected".to_owned(),
+            "write p1 disconnected loggedOut".to_owned(),
+            "write d0 disconnected loggedOut".to_owned(),
+            "write d1 disconnected loggedOut".to_owned(),
         ]
     );
     assert!(h.core.is_idle());
