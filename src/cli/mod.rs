@@ -47,7 +47,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Run the relay until SIGTERM or Ctrl-C; a second signal ends it at once
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// Print an account token (JWT), made with the relay's own secret
     Token(token::Args),
     /// Add, list and forget an account's devices

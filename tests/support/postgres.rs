@@ -1,5 +1,5 @@
 //! PostgreSQL for tests: databases in the private server that `./dev test` has started, and servers of a test's own that it may
-//! stop. By hand: `export RELAY_TEST_POSTGRES=$(tests/postgres start DIR) RELAY_TEST_POSTGRES_CA=DIR/ca.pem`.
+//! stop. CONTRIBUTING.md says how to start one by hand.
 
 use std::{
     net::SocketAddr,
