@@ -2,7 +2,11 @@
 //! scripts rely on; the numbers come from `relay_protocol::limits`.
 
 use crate::{
-    limits::{CONFIGURED_DURATION_MAX, DATABASE_POOL_SIZE, MAX_MESSAGE_BYTES_MIN, SECRET_BYTES_MIN},
+    http::{addresses::Cidr, auth::jwks::source::Location},
+    limits::{
+        CONFIGURED_DURATION_MAX, DATABASE_POOL_SIZE, HANDSHAKE_BURST_PER_ADDRESS, HANDSHAKES_PER_ADDRESS, MAX_MESSAGE_BYTES_MIN,
+        REQUEST_HEAD_TIMEOUT, SECRET_BYTES_MIN,
+    },
     secrets::Secret,
 };
 use relay_actors::store::postgres;
@@ -42,9 +46,13 @@ pub struct ServeConfig {
     #[arg(long, env = "RELAY_DATABASE_POOL_SIZE", value_name = "COUNT", default_value_t = DATABASE_POOL_SIZE)]
     pub database_pool_size: u16,
 
-    /// HS256 secret of the account tokens, at least 32 bytes [default: generated into the data directory]
+    /// HS256 secret of the account tokens, at least 32 bytes [default: generated into the data directory, unless --jwks is given]
     #[arg(long, env = "RELAY_JWT_SECRET", value_name = "SECRET", hide_env_values = true)]
     pub jwt_secret: Option<Secret>,
+    /// JWK set with the keys of account tokens signed with RS256 or ES256; read again now and then, and when a token names a key
+    /// that is not known. Without --jwt-secret no other tokens are taken
+    #[arg(long, env = "RELAY_JWKS", value_name = "FILE|URL")]
+    pub jwks: Option<Location>,
     /// Require this `iss` in account tokens
     #[arg(long, env = "RELAY_JWT_ISSUER", value_name = "TEXT")]
     pub jwt_issuer: Option<String>,
@@ -86,6 +94,12 @@ pub struct ServeConfig {
     /// Bytes that may wait for one connection
     #[arg(long, env = "RELAY_OUTBOUND_LIMIT", value_name = "SIZE", default_value_t = ByteSize(limits::OUTBOUND_BYTES_MAX))]
     pub outbound_limit: ByteSize,
+    /// Bytes that may wait for all connections together
+    #[arg(long, env = "RELAY_OUTBOUND_TOTAL", value_name = "SIZE", default_value_t = ByteSize(limits::OUTBOUND_TOTAL_BYTES_MAX))]
+    pub outbound_total: ByteSize,
+    /// Bytes of messages that all connections together have sent and that are unfinished or not handled yet
+    #[arg(long, env = "RELAY_INBOUND_TOTAL", value_name = "SIZE", default_value_t = ByteSize(limits::INBOUND_TOTAL_BYTES_MAX))]
+    pub inbound_total: ByteSize,
     /// Largest message that a client may send
     #[arg(long, env = "RELAY_MAX_MESSAGE", value_name = "SIZE", default_value_t = ByteSize(limits::MESSAGE_BYTES_MAX))]
     pub max_message: ByteSize,
@@ -96,6 +110,19 @@ pub struct ServeConfig {
     /// Messages and pings that one connection may send a second, in the long run
     #[arg(long, env = "RELAY_RATE_PER_SECOND", value_name = "COUNT", default_value_t = limits::RATE_PER_SECOND)]
     pub rate_per_second: u32,
+
+    /// Handshakes a second that one address may make, and each account at it, in the long run; loopback and trusted proxies are exempt
+    #[arg(long, env = "RELAY_HANDSHAKES_PER_ADDRESS", value_name = "COUNT", default_value_t = HANDSHAKES_PER_ADDRESS)]
+    pub handshakes_per_address: u32,
+    /// Handshakes that one address may make at once, and each account at it
+    #[arg(long, env = "RELAY_HANDSHAKE_BURST_PER_ADDRESS", value_name = "COUNT", default_value_t = HANDSHAKE_BURST_PER_ADDRESS)]
+    pub handshake_burst_per_address: u32,
+    /// Proxies whose X-Forwarded-For is believed, as blocks of addresses
+    #[arg(long, env = "RELAY_TRUSTED_PROXIES", value_name = "CIDR,...", value_delimiter = ',')]
+    pub trusted_proxies: Vec<Cidr>,
+    /// Close a connection that has not sent the whole head of its request within this time
+    #[arg(long, env = "RELAY_REQUEST_HEAD_TIMEOUT", value_name = "DURATION", default_value_t = Period(REQUEST_HEAD_TIMEOUT))]
+    pub request_head_timeout: Period,
 
     /// What to log: a level, or levels by target such as info,relay_actors=debug
     #[arg(long, env = "RELAY_LOG", value_name = "FILTER", default_value = LOG_DEFAULT)]
@@ -143,7 +170,7 @@ impl ServeConfig {
         self.validate_secrets()?;
         self.validate_durations()?;
         self.validate_sizes()?;
-        self.validate_rate()?;
+        self.validate_rates()?;
         crate::telemetry::parse_filter(&self.log).map_err(|problem| ConfigError { flag: "--log", problem })
     }
 
@@ -184,6 +211,7 @@ impl ServeConfig {
             ("--heartbeat-interval", self.heartbeat_interval),
             ("--silence-timeout", self.silence_timeout),
             ("--register-timeout", self.register_timeout),
+            ("--request-head-timeout", self.request_head_timeout),
             ("--pending-default", self.pending_default),
             ("--pending-load", self.pending_load),
             ("--pending-outbox", self.pending_outbox),
@@ -214,13 +242,26 @@ impl ServeConfig {
             let needed = ByteSize(needed);
             return refuse("--outbound-limit", format!("must be at least {needed}: one --max-message and the 4KiB that the relay adds"));
         }
+        for (flag, total, of_one, limit) in [
+            ("--outbound-total", self.outbound_total, "--outbound-limit", self.outbound_limit),
+            ("--inbound-total", self.inbound_total, "--max-message", self.max_message),
+        ] {
+            if total < limit {
+                return refuse(flag, format!("({total}) must be at least {of_one} ({limit}): one connection may hold that much"));
+            }
+        }
         Ok(())
     }
 
-    fn validate_rate(&self) -> Result<(), ConfigError> {
-        for (flag, count) in [("--rate-burst", self.rate_burst), ("--rate-per-second", self.rate_per_second)] {
+    fn validate_rates(&self) -> Result<(), ConfigError> {
+        for (flag, count, otherwise) in [
+            ("--rate-burst", self.rate_burst, "nothing could be sent"),
+            ("--rate-per-second", self.rate_per_second, "nothing could be sent"),
+            ("--handshakes-per-address", self.handshakes_per_address, "nobody could connect"),
+            ("--handshake-burst-per-address", self.handshake_burst_per_address, "nobody could connect"),
+        ] {
             if count == 0 {
-                return refuse(flag, "must be at least 1: nothing could be sent");
+                return refuse(flag, format!("must be at least 1: {otherwise}"));
             }
         }
         Ok(())
@@ -377,7 +418,10 @@ mod tests {
         assert_eq!(seconds(config.policy_cache), 60);
         assert_eq!((config.rate_burst, config.rate_per_second), (300, 150));
         assert_eq!((config.database_url, config.database_pool_size), (None, 10));
+        assert_eq!((config.handshake_burst_per_address, config.handshakes_per_address), (200, 50));
+        assert_eq!((config.trusted_proxies, seconds(config.request_head_timeout)), (Vec::new(), 10));
         assert_eq!((config.outbound_limit.to_string(), config.max_message.to_string()), ("64MiB".into(), "32MiB".into()));
+        assert_eq!((config.outbound_total.to_string(), config.inbound_total.to_string()), ("1GiB".into(), "1GiB".into()));
     }
 
     #[test]
@@ -395,6 +439,12 @@ mod tests {
             (vec!["--max-message", "65535"], "--max-message"),
             (vec!["--outbound-limit", "32MiB"], "--outbound-limit"),
             (vec!["--outbound-limit", "33558527"], "--outbound-limit"),
+            (vec!["--outbound-total", "67108863"], "--outbound-total"),
+            (vec!["--outbound-limit", "2GiB"], "--outbound-total"),
+            (vec!["--inbound-total", "33554431"], "--inbound-total"),
+            (vec!["--handshakes-per-address", "0"], "--handshakes-per-address"),
+            (vec!["--handshake-burst-per-address", "0"], "--handshake-burst-per-address"),
+            (vec!["--request-head-timeout", "0s"], "--request-head-timeout"),
             (vec!["--rate-burst", "0"], "--rate-burst"),
             (vec!["--rate-per-second", "0"], "--rate-per-second"),
             (vec!["--admin-listen", "127.0.0.1:8787"], "--admin-listen"),
@@ -410,8 +460,18 @@ mod tests {
     }
 
     #[test]
+    fn trusted_proxies_are_a_list_of_blocks() {
+        let config = parsed(&["--trusted-proxies", "10.0.0.0/8,fd00::/8", "--trusted-proxies=127.0.0.1/32"]);
+        let blocks: Vec<String> = config.trusted_proxies.iter().map(Cidr::to_string).collect();
+        assert_eq!(blocks, ["10.0.0.0/8", "fd00::/8", "127.0.0.1/32"]);
+        for text in ["", "10.0.0.1", "10.0.0.1/8", "10.0.0.0/8,", "10.0.0.0/8, fd00::/8"] {
+            assert!(Command::try_parse_from(["relay", "--trusted-proxies", text]).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
     fn a_rate_is_a_whole_number() {
-        for flag in ["--rate-burst", "--rate-per-second"] {
+        for flag in ["--rate-burst", "--rate-per-second", "--handshakes-per-address", "--handshake-burst-per-address"] {
             for text in ["", "-1", "1.5", "many", "4294967296"] {
                 assert!(Command::try_parse_from(["relay", &format!("{flag}={text}")]).is_err(), "{flag}={text}");
             }
@@ -426,6 +486,7 @@ mod tests {
             vec!["--jwt-secret", &"x".repeat(32)],
             vec!["--max-message", "64KiB"],
             vec!["--outbound-limit", "33558528"],
+            vec!["--outbound-total", "64MiB", "--inbound-total", "32MiB"],
             vec!["--rate-burst", "1", "--rate-per-second", "1"],
             vec!["--rate-burst", "4294967295", "--rate-per-second", "4294967295"],
             vec!["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"],

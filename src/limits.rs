@@ -19,12 +19,37 @@ pub const PLATFORM_CHARS_MAX: usize = 64;
 /// Longest application version, in characters.
 pub const APP_VERSION_CHARS_MAX: usize = 64;
 
+/// Longest name of an API key, in characters.
+pub const API_KEY_NAME_CHARS_MAX: usize = 200;
+/// Keys of one account that are not revoked. One for each program and machine of a household of them; each is a secret to look after.
+pub const API_KEYS_PER_ACCOUNT_MAX: u32 = 100;
+/// Look-ups of API keys that run at once; more wait their turn. SQLite answers one at a time within microseconds, a PostgreSQL pool has
+/// no more connections than this, and the storage's queue of 1,024 keeps room for everybody else.
+pub const API_KEY_LOOK_UPS_MAX: usize = 32;
+
 /// Longest bearer token that is looked at. RS256 tokens of common providers stay below 4 KiB.
 pub const BEARER_BYTES_MAX: usize = 8 * 1024;
 /// Tolerated difference between our clock and the token issuer's, for `exp` and `nbf`.
 pub const JWT_LEEWAY: Duration = Duration::from_secs(30);
 /// Shortest secret. RFC 7518 section 3.2: an HS256 key is at least as long as the hash.
 pub const SECRET_BYTES_MIN: usize = 32;
+/// Shortest RSA modulus of an issuer's key, in bits. RFC 7518 section 3.3.
+pub const RSA_MODULUS_BITS_MIN: usize = 2_048;
+/// Longest RSA modulus of an issuer's key, in bits: what the RSA library takes.
+pub const RSA_MODULUS_BITS_MAX: usize = 8_192;
+/// Largest JWK set. One key with a certificate chain is about 8 KiB.
+pub const JWKS_BYTES_MAX: usize = 1024 * 1024;
+/// Most keys in a JWK set. Issuers publish two to ten.
+pub const JWKS_KEYS_MAX: usize = 100;
+/// A JWK set must have been read within this time. It is also the longest that a call waits for one.
+pub const JWKS_READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a JWK set is read again: the longest that a withdrawn key is still taken.
+pub const JWKS_REFRESH_INTERVAL: Duration = Duration::from_secs(10 * 60);
+/// Least time between two reads that unknown keys ask for: who sends invented `kid`s must not make the relay flood the issuer.
+pub const JWKS_ON_DEMAND_INTERVAL: Duration = Duration::from_secs(10);
+/// Waits between attempts while a JWK set cannot be read.
+pub const JWKS_RETRY_BACKOFF: Policy = Policy { first: Duration::from_secs(1), max: Duration::from_secs(60) };
+
 /// Life of a token that `relay token` mints, unless told otherwise. Operations page.
 pub const TOKEN_TTL: Duration = Duration::from_secs(60 * 60);
 /// Life of a token that a command mints for its own calls.
@@ -43,6 +68,24 @@ pub const PHONE_WAIT_BACKOFF: Policy = Policy { first: Duration::from_millis(100
 pub const DATABASE_POOL_SIZE: u16 = 10;
 /// A storage that has not answered a ping within this time is not ready.
 pub const READY_PING_TIMEOUT: Duration = Duration::from_secs(2);
+/// Handshakes that one address, or one account at one address, may make at once. Operations page.
+pub const HANDSHAKE_BURST_PER_ADDRESS: u32 = 200;
+/// The same a second, in the long run. Operations page.
+pub const HANDSHAKES_PER_ADDRESS: u32 = 50;
+/// Addresses whose handshakes are counted apart, at about 100 bytes each. One is known for as long as its bucket takes to fill.
+pub const HANDSHAKE_ADDRESSES_MAX: usize = 65_536;
+/// How often addresses whose buckets are full again are forgotten when there is no room for new ones: it looks at all of them.
+pub const HANDSHAKE_ADDRESSES_FORGOTTEN_EVERY: Duration = Duration::from_secs(1);
+
+/// Descriptors of a connection: the server's, and the one that ends it from outside.
+pub const DESCRIPTORS_PER_CONNECTION: u64 = 2;
+/// Descriptors that are kept free of public connections: listeners, storage, workers, and what operators need.
+pub const DESCRIPTORS_RESERVED: u64 = 128;
+/// Connections of the admin listener: operators, probes, metrics.
+pub const ADMIN_CONNECTIONS_MAX: usize = 32;
+/// Most connections of one worker, however many descriptors there are. The heads of unfinished requests take up to 128 KiB each.
+pub const CONNECTIONS_PER_WORKER_MAX: usize = 25_600;
+
 /// Connections that the kernel completes before they are accepted: a reconnect storm fits, the usual 1,024 does not hold it.
 pub const ACCEPT_BACKLOG: u32 = 4_096;
 /// How long the server discards unread input after its last answer before it closes the connection: not at all. Device sockets have
@@ -59,4 +102,7 @@ pub const CONFIGURED_DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 
 /// Smallest `--max-message`: what is allowed before registration must be allowed after it.
 pub const MAX_MESSAGE_BYTES_MIN: usize = relay_protocol::limits::UNREGISTERED_MESSAGE_BYTES_MAX;
 
+const _: () = assert!(JWKS_READ_TIMEOUT.as_secs() < JWKS_ON_DEMAND_INTERVAL.as_secs());
+const _: () = assert!(JWKS_RETRY_BACKOFF.max.as_secs() < JWKS_REFRESH_INTERVAL.as_secs());
 const _: () = assert!(4 * 3 * (DEVICE_NAME_CHARS_MAX + PLATFORM_CHARS_MAX + APP_VERSION_CHARS_MAX) < API_BODY_BYTES_MAX);
+const _: () = assert!(ADMIN_CONNECTIONS_MAX as u64 * DESCRIPTORS_PER_CONNECTION < DESCRIPTORS_RESERVED);

@@ -83,7 +83,8 @@ impl fmt::Display for SecretError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SecretError::Missing(path) => {
-                write!(f, "there is no {}: start `relay serve` with this data directory first, or pass the secret", path.display())
+                write!(f, "there is no {}: start `relay serve` with this data directory first, or pass the secret", path.display())?;
+                f.write_str("; a relay with --jwks alone has none and takes only its issuer's tokens (RELAY_TOKEN)")
             }
             SecretError::Exposed(path, mode) => {
                 let path = path.display();

@@ -5,11 +5,15 @@
 use crate::{
     config::{ListenAddress, ServeConfig},
     http::{Api, Mount, admin_routes, default_headers, public_routes},
-    limits::{ACCEPT_BACKLOG, DISCONNECT_TIMEOUT, REQUEST_HEAD_TIMEOUT, STOP_TIMEOUT},
+    limits::{
+        ACCEPT_BACKLOG, ADMIN_CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_MAX, DESCRIPTORS_PER_CONNECTION, DESCRIPTORS_RESERVED,
+        DISCONNECT_TIMEOUT, STOP_TIMEOUT,
+    },
     ready_file::{Announced, ReadyFile, ReadyFileError},
 };
-use actix_web::{App, HttpServer, dev::Extensions, web};
+use actix_web::{App, HttpServer, dev::Extensions, http::KeepAlive, web};
 use relay_protocol::id::RelayInstanceId;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use std::{any::Any, fmt, future::Future, io, net::SocketAddr, num::NonZero, sync::Arc, thread::available_parallelism};
 
@@ -87,13 +91,17 @@ pub async fn run(
     let api = web::Data::new(parts.api);
 
     let (public_api, device_link, on_connect) = (api.clone(), parts.device_link, parts.on_connect);
+    let workers = available_parallelism().map_or(1, NonZero::get);
     let public = HttpServer::new(move || {
         App::new().wrap(default_headers()).configure(|routes| public_routes(routes, public_api.clone(), &device_link))
     })
-    .workers(available_parallelism().map_or(1, NonZero::get))
+    .workers(workers)
+    .max_connections(connections_per_worker(raise_descriptor_limit(), workers))
     .tcp_nodelay(true)
     .backlog(ACCEPT_BACKLOG)
-    .client_request_timeout(REQUEST_HEAD_TIMEOUT)
+    // The server times the head of a connection's first request only, so each connection has one request.
+    .keep_alive(KeepAlive::Disabled)
+    .client_request_timeout(config.request_head_timeout.0)
     .client_disconnect_timeout(DISCONNECT_TIMEOUT)
     .shutdown_timeout(STOP_TIMEOUT.as_secs())
     .disable_signals()
@@ -103,8 +111,9 @@ pub async fn run(
 
     let admin = HttpServer::new(move || App::new().wrap(default_headers()).configure(|routes| admin_routes(routes, api.clone())))
         .workers(1)
+        .max_connections(ADMIN_CONNECTIONS_MAX)
         .tcp_nodelay(true)
-        .client_request_timeout(REQUEST_HEAD_TIMEOUT)
+        .client_request_timeout(config.request_head_timeout.0)
         .shutdown_timeout(STOP_TIMEOUT.as_secs())
         .disable_signals()
         .bind(config.admin_listen.to_string())
@@ -137,6 +146,23 @@ pub async fn run(
     ended.map_err(|failed| ServeError::Listener(io::Error::other(failed)))?.map_err(ServeError::Listener)?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Raises the process's limit of open files as far as it may by itself; how many it may open now, none for any number.
+fn raise_descriptor_limit() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        Ok(()) => limit.maximum,
+        Err(_refused) => limit.current,
+    }
+}
+
+/// Connections that each worker takes before further ones wait in the kernel. There are descriptors for all of them, so accepting
+/// never fails for want of one, and operators can still connect.
+fn connections_per_worker(descriptors: Option<u64>, workers: usize) -> usize {
+    let connections = descriptors.map(|descriptors| descriptors.saturating_sub(DESCRIPTORS_RESERVED) / DESCRIPTORS_PER_CONNECTION);
+    let connections = connections.and_then(|connections| usize::try_from(connections).ok()).unwrap_or(usize::MAX);
+    (connections / workers).clamp(1, CONNECTIONS_PER_WORKER_MAX)
 }
 
 /// A name may stand for several addresses; the first is shown.
@@ -234,6 +260,20 @@ mod tests {
         accepted.lock().unwrap().clear();
         stop.send(()).unwrap();
         server.await.unwrap().unwrap();
+    }
+
+    #[test]
+    fn there_are_descriptors_for_every_connection_that_is_taken() {
+        for (descriptors, workers, expected) in [
+            (Some(1_024), 2, 224),
+            (Some(20_000), 2, 4_968),
+            (Some(20_000), 8, 1_242),
+            (Some(1_000_000), 2, CONNECTIONS_PER_WORKER_MAX),
+            (None, 2, CONNECTIONS_PER_WORKER_MAX),
+            (Some(64), 2, 1),
+        ] {
+            assert_eq!(connections_per_worker(descriptors, workers), expected, "{descriptors:?} for {workers}");
+        }
     }
 
     #[actix_web::test]

@@ -7,7 +7,7 @@ use crate::{
 use actix::Actor;
 use relay_actors::{
     counters::Counters,
-    device_socket::{GateLimits, Rate, SocketConfig, SocketTable, Sockets},
+    device_socket::{GateLimits, Rate, SocketConfig, SocketTable, Sockets, TableLimits},
     drain::Drain,
     persistence::{Persistence, PersistenceConfig},
     relay::Relay,
@@ -103,7 +103,12 @@ pub async fn migrate_server(settings: &postgres::Settings) -> Result<MigrationRe
 /// worker whose socket registered first.
 pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
     let instance = RelayInstanceId(Uuid::new_v4());
-    let (sockets, counters) = (Arc::new(SocketTable::default()), Arc::new(Counters::default()));
+    let sockets = Arc::new(SocketTable::new(TableLimits {
+        inbound_bytes_max: config.inbound_total.0,
+        outbound_bytes_max: config.outbound_total.0,
+        message_bytes_max: config.max_message.0,
+    }));
+    let counters = Arc::new(Counters::default());
     let drain = Drain::default();
     let persistence = PersistenceConfig { policy_cache: config.policy_cache.0, ..PersistenceConfig::default() };
     let core = CoreConfig {

@@ -7,12 +7,13 @@ use clap::Parser;
 use relay::{
     cli::Cli,
     config::{ByteSize, Period},
-    http::error::ApiError,
+    http::{error::ApiError, handshakes::TooMany},
 };
 use relay_protocol::{
     close::CloseReason,
     envelope::Inbound,
     error::{FrameError, RegisterError, RpcRefusal},
+    identity::Scope,
     limits,
     rpc::Request,
     version::Version,
@@ -21,6 +22,7 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -301,6 +303,9 @@ fn the_http_error_table_is_the_code() {
         ApiError::TokenMissing,
         ApiError::TokenInvalid,
         ApiError::TokenExpired,
+        ApiError::InsufficientScope(Scope::Rpc),
+        ApiError::AccountTokenRequired,
+        ApiError::KeysUnavailable,
         ApiError::InvalidPayload(String::new()),
         ApiError::InvalidDeviceId,
         ApiError::PayloadTooLarge,
@@ -308,9 +313,12 @@ fn the_http_error_table_is_the_code() {
         ApiError::DeviceNotFound,
         ApiError::DeviceOwnershipFailed,
         ApiError::TooManyDevices,
+        ApiError::ApiKeyNotFound,
+        ApiError::TooManyApiKeys,
         ApiError::NotFound,
         ApiError::MethodNotAllowed { allow: "" },
         ApiError::UpgradeRequired,
+        ApiError::TooManyHandshakes(TooMany { retry_after: Duration::from_secs(1) }),
         ApiError::StorageUnavailable,
         ApiError::RouterUnavailable,
         ApiError::RelayDraining,
@@ -349,7 +357,7 @@ fn the_limits_table_is_the_code() {
         small: DEVICES_PER_ACCOUNT_MAX, PRESENCE_HISTORY_MAX, PRESENCE_PAGE_DEFAULT, PRESENCE_PAGE_MAX;
         period: RECONNECT_GRACE, RESUME_TTL;
         period: REGISTER_TIMEOUT, HEARTBEAT_INTERVAL, SILENCE_TIMEOUT;
-        size: OUTBOUND_BYTES_MAX;
+        size: OUTBOUND_BYTES_MAX, OUTBOUND_TOTAL_BYTES_MAX, INBOUND_TOTAL_BYTES_MAX;
         period: SATURATED_AFTER, POLICY_CACHE;
     };
     let in_source = read("protocol/src/limits.rs").lines().filter(|line| line.starts_with("pub const ")).count();

@@ -2,17 +2,17 @@
 
 use crate::{
     clock,
-    device_socket::{SocketTable, Sockets},
+    device_socket::{Link, SocketTable, Sockets},
     directory::Directory,
     drain::Drain,
     mailbox,
     persistence::{Flush, Statement},
-    user_router::message::Input,
+    user_router::message::{Input, Whose},
 };
 use relay_protocol::{
     close::CloseReason,
     device::{Presence, Role},
-    id::{ConnectionId, DeviceId, RelayInstanceId, Route, UserId},
+    id::{ApiKeyId, ConnectionId, DeviceId, RelayInstanceId, Route, UserId},
 };
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -158,7 +158,42 @@ impl Relay {
     /// # Errors
     /// [`RouterUnavailable`] when the account's router does not answer in time.
     pub async fn close_device(&self, user: UserId, device: DeviceId, reason: CloseReason) -> Result<(), RouterUnavailable> {
-        self.directory().tell(user, Input::CloseDevice { device, reason }, ROUTER_TIMEOUT).await.map_err(|_no_answer| RouterUnavailable)
+        self.close_all_of(user, Whose::Device(device), reason).await
+    }
+
+    /// Closes every socket of the account, registered or not, and ends all its resume sessions. Done as [`Relay::close_device`] is.
+    ///
+    /// # Errors
+    /// [`RouterUnavailable`] when the account's router does not answer in time. The sockets are closed all the same.
+    pub async fn log_out(&self, user: UserId) -> Result<(), RouterUnavailable> {
+        let reason = CloseReason::LoggedOut;
+        let barred = self.table().bar(|identity| identity.user == user, reason);
+        self.close_barred(&barred, user, Whose::Account, reason).await
+    }
+
+    /// Closes every socket that the account's API key opened, registered or not, and ends its resume sessions. The key must have been
+    /// revoked in storage before: a socket that opens meanwhile is judged by that, see [`SocketTable::bars`].
+    ///
+    /// # Errors
+    /// As [`Relay::log_out`].
+    pub async fn revoke(&self, user: UserId, api_key: ApiKeyId) -> Result<(), RouterUnavailable> {
+        let reason = CloseReason::Revoked;
+        let barred = self.table().bar(|identity| identity.user == user && identity.api_key == Some(api_key), reason);
+        self.close_barred(&barred, user, Whose::ApiKey(api_key), reason).await
+    }
+
+    /// The router goes first, since it knows why the registered ones end. What it does not know, it will not take any more.
+    async fn close_barred(&self, barred: &[Arc<Link>], user: UserId, whose: Whose, reason: CloseReason) -> Result<(), RouterUnavailable> {
+        let told = self.close_all_of(user, whose, reason).await;
+        let now = clock::now();
+        for link in barred {
+            link.lane.close(reason, now);
+        }
+        told
+    }
+
+    async fn close_all_of(&self, user: UserId, whose: Whose, reason: CloseReason) -> Result<(), RouterUnavailable> {
+        self.directory().tell(user, Input::CloseAllOf { whose, reason }, ROUTER_TIMEOUT).await.map_err(|_no_answer| RouterUnavailable)
     }
 
     /// How storing goes.

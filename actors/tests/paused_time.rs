@@ -4,6 +4,7 @@ mod support;
 
 use relay_actors::{persistence::PersistenceState, user_router::message::DropReason};
 use relay_protocol::{
+    close::CloseReason,
     device::{Presence, Role},
     id::DeviceId,
     limits::{PENDING_DEFAULT, PENDING_LOAD, PENDING_OUTBOX, RECONNECT_GRACE},
@@ -196,6 +197,23 @@ async fn a_registration_that_comes_after_its_sockets_end_takes_no_effect() {
     assert_eq!(rig.stored(device), None);
 }
 
+/// What barred the socket was handled by the router, or met none, before the registration came.
+#[actix::test]
+async fn a_registration_that_comes_after_its_socket_was_barred_takes_no_effect() {
+    tokio::time::pause();
+    let rig = Rig::start();
+    let device = rig.device(Role::Desktop);
+    let mut peer = rig.open(Role::Desktop);
+    let barred = rig.sockets.bar(|identity| identity.user == rig.user, CloseReason::Revoked);
+    assert_eq!(barred.len(), 1);
+    peer.register(&rig, device, None).await;
+    assert_eq!(peer.next(), json!({"close": 1008, "reason": "revoked"}));
+    assert_eq!((rig.directory.len(), rig.stored(device)), (0, None));
+    let mut later = rig.open(Role::Desktop);
+    later.register(&rig, device, None).await;
+    assert_eq!(later.next()["type"], "registered", "only what was open is barred");
+}
+
 #[actix::test]
 async fn a_silent_socket_is_retired_and_its_desktop_reconnecting() {
     let Pair { rig, desktop, phone, .. } = Pair::connected().await;
@@ -212,6 +230,55 @@ async fn a_silent_socket_is_retired_and_its_desktop_reconnecting() {
     assert_eq!(desktop.next(), json!({"close": 4004, "reason": "silent"}));
     assert_eq!(phone.status(), pair("reconnecting", "silent"));
     assert_eq!(rig.counters.retired_silent.get(), 1);
+}
+
+/// The text is shared, so what is counted here costs no memory.
+#[actix::test]
+async fn past_the_total_of_all_lanes_the_largest_holder_is_retired_at_once_and_its_phones_are_told() {
+    const MIB: usize = 1024 * 1024;
+    let Pair { rig, desktop, phone, .. } = Pair::connected().await;
+    let text = relay_protocol::text::Text::from("x".repeat(31 * MIB));
+    let fill = |peer: &Peer, count: usize| (0..count).for_each(|_| peer.link().lane.push(text.clone()).unwrap());
+    let mut others = Vec::new();
+    for _ in 0..15 {
+        let device = rig.device(Role::Desktop);
+        others.push(rig.desktop(device).await);
+    }
+    let _told = phone.frames();
+    others.iter().for_each(|other| fill(other, 2));
+    fill(&desktop, 3);
+    settle().await;
+    assert_eq!(rig.sockets.outbound().held(), 33 * 31 * MIB + 33 * (10 + 96), "a mebibyte below the total");
+    assert_eq!(phone.frames(), Vec::<serde_json::Value>::new());
+
+    others[0].link().lane.push(relay_protocol::text::Text::from("x".repeat(MIB))).unwrap();
+    settle().await;
+    assert_eq!(
+        rig.sockets.outbound().held(),
+        others.iter().map(|other| other.link().lane.queued_bytes()).sum::<usize>() + phone.link().lane.queued_bytes()
+    );
+    assert_eq!(desktop.next(), json!({"close": 4003, "reason": "saturated"}));
+    assert_eq!(phone.status(), pair("reconnecting", "saturated"));
+    assert!(others.iter().all(|other| !other.link().lane.is_closing()));
+    assert_eq!(rig.counters.retired_saturated.get(), 1);
+    let sockets = rig.sockets.clone();
+    drop((rig, desktop, phone, others));
+    settle().await;
+    assert_eq!(sockets.inbound().held(), 0);
+}
+
+#[actix::test]
+async fn a_reply_that_takes_a_lane_far_over_its_bound_retires_its_connection() {
+    let Pair { rig, desktop, phone, .. } = Pair::connected().await;
+    phone.request("over", "system.ping").await;
+    let request = desktop.next();
+    // 64 MiB may wait, and one maximal message more.
+    let text = relay_protocol::text::Text::from("x".repeat(24 * 1024 * 1024));
+    (0..4).for_each(|_| phone.link().lane.push(text.clone()).unwrap());
+    desktop.answer(&request, json!("x".repeat(1024 * 1024))).await;
+    assert!(phone.link().lane.is_closing());
+    assert_eq!((rig.counters.retired_saturated.get(), rig.sockets.outbound().held()), (1, phone.link().lane.queued_bytes()));
+    assert_eq!(phone.next(), json!({"close": 4003, "reason": "saturated"}));
 }
 
 #[actix::test]

@@ -1,25 +1,30 @@
 //! The command line, for `relay-bench` and for `relay bench` alike.
 
 use crate::{
-    compare::{self, FloorCommand},
+    compare::{self, Private, Program, Scenario},
     error::Error,
     floor, idle, procfs,
-    report::Report,
+    report::{Report, progress},
     rpc,
     stats::Recorder,
     storm,
     target::{Kin, Target},
 };
 use serde::Serialize;
-use std::{ffi::OsString, fmt, net::SocketAddr, sync::Arc};
+use std::{
+    ffi::OsString,
+    fmt,
+    io::{self, Write},
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// One scenario or helper.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
     /// Round trips from phones to desktops: cost and latency
-    #[command(
-        after_help = "Example: relay-bench rpc --target floor --addr 127.0.0.1:9100 --pid $(pgrep -n relay-bench) --pairs 50 --window 4"
-    )]
     Rpc {
         /// Whom to measure
         #[command(flatten)]
@@ -29,7 +34,6 @@ pub enum Command {
         options: rpc::Options,
     },
     /// Many devices connect and register at once
-    #[command(after_help = "Example: relay-bench storm --target floor --addr 127.0.0.1:9100 --devices 2000")]
     Storm {
         /// Whom to measure
         #[command(flatten)]
@@ -39,7 +43,6 @@ pub enum Command {
         options: storm::Options,
     },
     /// Memory and CPU of connections that do nothing
-    #[command(after_help = "Example: relay-bench idle --target floor --addr 127.0.0.1:9100 --pairs 2000")]
     Idle {
         /// Whom to measure
         #[command(flatten)]
@@ -48,37 +51,89 @@ pub enum Command {
         #[command(flatten)]
         options: idle::Options,
     },
-    /// Starts floor and relay in turn, measures `rpc` against both, prints medians and ratios
-    #[command(after_help = "Example: relay-bench compare --relay-binary target/release/relay --rounds 5 --pairs 50 --window 4")]
+    /// `rpc` in three rounds against floor and relay, as ratios of medians
     Compare {
-        /// Whom to compare
+        /// The relay to compare
         #[command(flatten)]
-        options: compare::Options,
+        private: Private,
+        /// Measurements of each
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+        rounds: u32,
+        /// What to measure
+        #[command(flatten)]
+        options: rpc::Options,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
     /// Serves the relay that reads nothing, to compare with
-    #[command(after_help = "Example: relay-bench floor --listen 127.0.0.1:9100 --workers 2")]
     Floor(floor::Options),
+}
+
+/// An example of each command, as typed behind the words of [`Front::words`].
+pub const EXAMPLES: [(&str, &str); 5] = [
+    ("rpc", "rpc --pairs 50 --window 4 --size 200"),
+    ("storm", "storm --devices 5000 --json"),
+    ("idle", "idle --pairs 2000 --hold 10"),
+    ("compare", "compare --rounds 5 --pairs 50 --rate 1000"),
+    ("floor", "floor --listen 127.0.0.1:9100 --workers 2"),
+];
+
+/// Ends the help of each of these commands with what `help_end` makes of its example.
+pub fn with_examples(commands: clap::Command, help_end: impl Fn(&str) -> String) -> clap::Command {
+    let add = |commands: clap::Command, (name, example)| commands.mut_subcommand(name, |command| command.after_help(help_end(example)));
+    EXAMPLES.into_iter().fold(commands, add)
+}
+
+/// The program that these commands belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Front {
+    /// `relay bench`, which is the relay that it measures.
+    Relay,
+    /// `relay-bench`, which finds a relay beside itself.
+    Alone,
+}
+
+impl Front {
+    /// The words that lead to these commands.
+    fn words(self) -> &'static [&'static str] {
+        match self {
+            Front::Relay => &["bench"],
+            Front::Alone => &[],
+        }
+    }
+
+    /// The relay that is measured unless another is named.
+    fn relay(self, this_program: PathBuf) -> PathBuf {
+        match self {
+            Front::Relay => this_program,
+            Front::Alone => this_program.with_file_name("relay"),
+        }
+    }
 }
 
 /// Whom to measure.
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 pub struct Common {
-    /// Kind of server
-    #[arg(long, value_enum)]
-    pub target: KinName,
+    /// Measure this kind of server, which runs already; otherwise the floor and a relay are started for the run, and compared
+    #[arg(long, value_enum, requires = "addr", conflicts_with_all = ["relay_binary", "server_args", "rounds"])]
+    pub target: Option<KinName>,
     /// Its public address
-    #[arg(long)]
-    pub addr: SocketAddr,
+    #[arg(long, requires = "target")]
+    pub addr: Option<SocketAddr>,
     /// The secret that the relay was started with
     #[arg(long, env = "RELAY_JWT_SECRET", hide_env_values = true, required_if_eq("target", "relay"))]
     pub jwt_secret: Option<String>,
     /// Its process id; without it the report has no figures of the server
-    #[arg(long)]
+    #[arg(long, requires = "target")]
     pub pid: Option<u32>,
+    /// Measurements of floor and relay each, of which the medians count
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: u32,
+    /// The relay to start
+    #[command(flatten)]
+    pub private: Private,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -94,20 +149,22 @@ pub enum KinName {
 }
 
 impl Common {
-    fn target(&self) -> Target {
-        let kin = match self.target {
+    /// The server that runs already, if one was named.
+    fn target(&self) -> Option<Target> {
+        let kin = match self.target? {
             KinName::Floor => Kin::Floor,
             KinName::Relay => Kin::Relay { jwt_secret: self.jwt_secret.clone().unwrap_or_default() },
         };
-        Target { addr: self.addr, kin }
+        Some(Target { addr: self.addr?, kin })
     }
 }
 
 /// Runs a command to its end, on a runtime of its own: one thread for the generator, so that what it takes of the machine is known.
+/// SIGINT and SIGTERM end it early, with the servers that it started.
 ///
-/// `words` are those that lead to these commands in the calling program (`["bench"]` in `relay bench rpc`). An error is also
-/// returned when the run finished and some of its calls failed.
-pub fn execute(command: Command, words: &[&str]) -> Result<(), Error> {
+/// # Errors
+/// It could not be measured, was ended early, or some of its calls failed; in the last case the report has been printed.
+pub fn execute(command: Command, front: Front) -> Result<(), Error> {
     procfs::raise_open_files();
     let threads = if let Command::Floor(options) = &command { options.workers } else { 1 };
     let mut builder = match threads {
@@ -115,35 +172,64 @@ pub fn execute(command: Command, words: &[&str]) -> Result<(), Error> {
         _ => tokio::runtime::Builder::new_multi_thread(),
     };
     let runtime = builder.worker_threads(threads.max(1)).enable_all().build().map_err(Error::io("start the runtime"))?;
-    runtime.block_on(run(command, words))
+    runtime.block_on(async {
+        let catch = |kind| signal(kind).map_err(Error::io("catch signals"));
+        let (mut interrupt, mut terminate) = (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
+        tokio::select! {
+            outcome = run(command, front) => outcome,
+            _ = interrupt.recv() => Err(Error::Interrupted),
+            _ = terminate.recv() => Err(Error::Interrupted),
+        }
+    })
 }
 
-async fn run(command: Command, words: &[&str]) -> Result<(), Error> {
+async fn run(command: Command, front: Front) -> Result<(), Error> {
     match command {
-        Command::Rpc { common, options } => conclude(rpc::run(&common.target(), common.pid, &options).await?, common.json),
-        Command::Storm { common, options } => conclude(storm::run(&common.target(), common.pid, &options).await?, common.json),
-        Command::Idle { common, options } => conclude(idle::run(&common.target(), common.pid, &options).await?, common.json),
-        Command::Compare { options, json } => {
-            let program = std::env::current_exe().map_err(Error::io("find this program"))?;
-            let arguments = words.iter().copied().chain(["floor"]).map(OsString::from).collect();
-            let comparison = compare::run(&options, &FloorCommand { program, arguments }).await?;
-            print(&comparison, json);
-            Ok(())
-        }
+        Command::Rpc { common, options } => measure(&common, Scenario::Rpc(options), front).await,
+        Command::Storm { common, options } => measure(&common, Scenario::Storm(options), front).await,
+        Command::Idle { common, options } => measure(&common, Scenario::Idle(options), front).await,
+        Command::Compare { private, rounds, options, json } => compare(&Scenario::Rpc(options), rounds, &private, front, json).await,
         Command::Floor(options) => floor::serve(&options).await,
     }
 }
 
+/// Measures the server that was named, or floor and relay.
+async fn measure(common: &Common, scenario: Scenario, front: Front) -> Result<(), Error> {
+    let Some(target) = common.target() else {
+        return compare(&scenario, common.rounds, &common.private, front, common.json).await;
+    };
+    progress(format_args!("measuring the {} at {}", target.kin, target.addr));
+    conclude(scenario.run(&target, common.pid).await?, common.json)
+}
+
+async fn compare(scenario: &Scenario, rounds: u32, private: &Private, front: Front, json: bool) -> Result<(), Error> {
+    if cfg!(debug_assertions) {
+        progress("a build without optimisation: figures of it mean little");
+    }
+    let this_program = std::env::current_exe().map_err(Error::io("find this program"))?;
+    let floor =
+        Program { path: this_program.clone(), arguments: front.words().iter().copied().chain(["floor"]).map(OsString::from).collect() };
+    let relay =
+        Program { path: private.relay_binary.clone().unwrap_or_else(|| front.relay(this_program)), arguments: private.server_arguments() };
+    print(&compare::run(scenario, rounds, &floor, &relay).await?, json)
+}
+
 /// Prints the report, and then says whether to believe it.
 fn conclude((report, recorder): (Report, Arc<Recorder>), json: bool) -> Result<(), Error> {
-    print(&report, json);
+    print(&report, json)?;
     recorder.judge()
 }
 
-fn print(outcome: &(impl Serialize + fmt::Display), json: bool) {
-    match serde_json::to_string(outcome) {
-        Ok(text) if json => println!("{text}"),
-        Ok(_) | Err(_) => print!("{outcome}"),
+/// Prints to standard output. A reader that left early, like `head`, is no failure.
+fn print(outcome: &(impl Serialize + fmt::Display), json: bool) -> Result<(), Error> {
+    let text = match json {
+        true => serde_json::to_string(outcome).map_err(|error| Error::io("write JSON")(error.into()))? + "\n",
+        false => outcome.to_string(),
+    };
+    let mut output = io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Error::io("write to standard output")(error)),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 
@@ -171,11 +257,35 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_runs_already_is_named_whole_and_started_by_nobody() {
+        let parses = |words: &str| Arguments::try_parse_from(words.split(' ')).is_ok();
+        assert!(parses("bench rpc"));
+        assert!(parses("bench rpc --rounds 3 --relay-binary relay --server-arg --log=warn"));
+        assert!(parses("bench storm --target floor --addr 127.0.0.1:1 --pid 1"));
+        for half in ["--target floor", "--addr 127.0.0.1:1", "--pid 1"] {
+            assert!(!parses(&format!("bench idle {half}")), "{half}");
+        }
+        for other in ["--rounds 2", "--relay-binary relay", "--server-arg=--log=warn"] {
+            assert!(!parses(&format!("bench rpc --target floor --addr 127.0.0.1:1 {other}")), "{other}");
+        }
+    }
+
+    #[test]
+    fn each_command_has_an_example_that_parses() {
+        let names: Vec<String> = Arguments::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
+        assert_eq!(names, EXAMPLES.map(|(name, _)| name));
+        for (name, example) in EXAMPLES {
+            assert!(example.starts_with(name));
+            Arguments::try_parse_from(["bench"].into_iter().chain(example.split(' '))).unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+
+    #[test]
     fn server_arguments_are_handed_on() {
         let arguments = |extra: &[&str]| {
             let words = ["bench", "compare", "--relay-binary", "relay"].iter().chain(extra);
-            let Command::Compare { options, .. } = Arguments::parse_from(words).command else { panic!("another command") };
-            options.server_arguments()
+            let Command::Compare { private, .. } = Arguments::parse_from(words).command else { panic!("another command") };
+            private.server_arguments()
         };
         let (burst, per_second) = ("--rate-burst=1000000", "--rate-per-second=1000000");
         assert_eq!(arguments(&[]), [burst, per_second]);

@@ -1,44 +1,59 @@
-//! `compare`: `rpc` against floor and relay in turn, as ratios of medians.
+//! A scenario against the floor and a relay of its own in turn, as ratios of medians.
 //!
 //! Each measurement starts its server anew. Who goes first changes from round to round, so that drift of the machine touches both.
 
 use crate::{
     error::Error,
-    report::Report,
+    idle,
+    report::{Report, progress},
     rpc,
     server::Server,
-    stats::median,
+    stats::{Recorder, median},
+    storm,
     target::{Kin, Target},
 };
 use serde::Serialize;
-use std::{ffi::OsString, fmt, path::PathBuf};
+use std::{ffi::OsString, fmt, path::PathBuf, sync::Arc};
 
-/// What is compared, by its name in the reports.
-const MEASURES: [&str; 7] = ["server_cpu_ms_per_1k", "round_trips_per_s", "p50_us", "p90_us", "p99_us", "p999_us", "peak_rss_mib"];
+/// What is compared, by its name in the reports, with the decimal places of the table. A scenario has those that it reports.
+const MEASURES: [(&str, usize); 16] = [
+    ("server_cpu_s_per_1k", 4),
+    ("round_trips_per_s", 0),
+    ("registered_per_s", 0),
+    ("all_registered_s", 3),
+    ("p50_us", 1),
+    ("p90_us", 1),
+    ("p99_us", 1),
+    ("p999_us", 1),
+    ("unanswered", 0),
+    ("rss_mib", 1),
+    ("peak_rss_mib", 1),
+    ("kib_per_connection", 2),
+    ("kib_per_connection_held", 2),
+    ("idle_cpu_ms_per_s", 2),
+    ("generator_cpu_s", 2),
+    ("other_cpu_s", 2),
+];
+/// How a scenario was set up, by the names in its report.
+const SETTINGS: [&str; 9] = ["scenario", "pairs", "window", "rate", "params_bytes", "result_bytes", "secs", "devices", "lanes"];
 /// A secret for one run on loopback; the relay wants at least 32 bytes.
 const JWT_SECRET: &str = "relay-bench-secret-for-a-run-on-loopback";
 /// The rate limit stays on, and out of the way: no phone is as fast as a generator.
 const RATE_RAISED: [(&str, &str); 2] = [("--rate-burst", "=1000000"), ("--rate-per-second", "=1000000")];
 
-/// Whom to compare, and how often.
+/// The relay that is started for the run.
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
-pub struct Options {
-    /// The relay's release binary
+pub struct Private {
+    /// The relay to start, a release build if its figures are to mean something [default: this program, or `relay` beside it]
     #[arg(long, value_name = "PATH")]
-    pub relay_binary: PathBuf,
-    /// Measurements of each
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    pub rounds: u32,
+    pub relay_binary: Option<PathBuf>,
     /// A further argument of `relay serve`, such as `--log=warn`; may be repeated. Its rate limit is raised unless one of these sets it
     #[arg(long = "server-arg", value_name = "ARG", allow_hyphen_values = true)]
     pub server_args: Vec<OsString>,
-    /// What to measure
-    #[command(flatten)]
-    pub rpc: rpc::Options,
 }
 
-impl Options {
+impl Private {
     /// What the relay is told: the raised rate limit where nothing else is asked for, then what is asked for.
     pub fn server_arguments(&self) -> Vec<OsString> {
         let sets = |flag: &str| self.server_args.iter().any(|argument| argument.to_string_lossy().split('=').next() == Some(flag));
@@ -47,12 +62,34 @@ impl Options {
     }
 }
 
-/// How to start this program as the floor.
+/// What is measured.
 #[derive(Clone, Debug)]
-pub struct FloorCommand {
+pub enum Scenario {
+    /// Round trips.
+    Rpc(rpc::Options),
+    /// Registrations.
+    Storm(storm::Options),
+    /// Connections that do nothing.
+    Idle(idle::Options),
+}
+
+impl Scenario {
+    /// Measures one server. The report counts failures; it is for the caller to judge them.
+    pub async fn run(&self, target: &Target, pid: Option<u32>) -> Result<(Report, Arc<Recorder>), Error> {
+        match self {
+            Scenario::Rpc(options) => rpc::run(target, pid, options).await,
+            Scenario::Storm(options) => storm::run(target, pid, options).await,
+            Scenario::Idle(options) => idle::run(target, pid, options).await,
+        }
+    }
+}
+
+/// A program to start, and what comes before the arguments that its start adds.
+#[derive(Clone, Debug)]
+pub struct Program {
     /// The program.
-    pub program: PathBuf,
-    /// What comes before `--listen`.
+    pub path: PathBuf,
+    /// Its first arguments.
     pub arguments: Vec<OsString>,
 }
 
@@ -81,18 +118,18 @@ pub struct Comparison {
 }
 
 /// Measures both for all rounds. A run with failures ends it.
-pub async fn run(options: &Options, floor: &FloorCommand) -> Result<Comparison, Error> {
+pub async fn run(scenario: &Scenario, rounds: u32, floor: &Program, relay: &Program) -> Result<Comparison, Error> {
     let (mut floor_reports, mut relay_reports) = (Vec::new(), Vec::new());
-    for round in 0..options.rounds {
+    for round in 0..rounds {
         for turn in 0..2 {
             let (server, kin, reports) = if (round + turn).is_multiple_of(2) {
                 (start_floor(floor).await?, Kin::Floor, &mut floor_reports)
             } else {
-                (start_relay(options).await?, Kin::Relay { jwt_secret: JWT_SECRET.to_owned() }, &mut relay_reports)
+                (start_relay(relay).await?, Kin::Relay { jwt_secret: JWT_SECRET.to_owned() }, &mut relay_reports)
             };
-            eprintln!("round {} of {}: {kin}", round + 1, options.rounds);
+            progress(format_args!("round {} of {rounds}: {kin}", round + 1));
             let target = Target { addr: server.addr(), kin };
-            let (report, recorder) = rpc::run(&target, Some(server.pid()), &options.rpc).await?;
+            let (report, recorder) = scenario.run(&target, Some(server.pid())).await?;
             server.stop().await?;
             recorder.judge()?;
             reports.push(report);
@@ -101,8 +138,8 @@ pub async fn run(options: &Options, floor: &FloorCommand) -> Result<Comparison, 
     Ok(Comparison { rows: rows(&floor_reports, &relay_reports), floor: floor_reports, relay: relay_reports })
 }
 
-async fn start_floor(floor: &FloorCommand) -> Result<Server, Error> {
-    Server::start(&floor.program, |_data, ready_file| {
+async fn start_floor(floor: &Program) -> Result<Server, Error> {
+    Server::start(&floor.path, |_data, ready_file| {
         let mut arguments = floor.arguments.clone();
         arguments.extend(["--listen".into(), "127.0.0.1:0".into(), "--ready-file".into(), ready_file.into()]);
         arguments
@@ -110,12 +147,12 @@ async fn start_floor(floor: &FloorCommand) -> Result<Server, Error> {
     .await
 }
 
-async fn start_relay(options: &Options) -> Result<Server, Error> {
-    Server::start(&options.relay_binary, |data, ready_file| {
+async fn start_relay(relay: &Program) -> Result<Server, Error> {
+    Server::start(&relay.path, |data, ready_file| {
         let mut arguments: Vec<OsString> = ["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"].map(OsString::from).into();
         arguments.extend(["--ready-file".into(), ready_file.into(), "--data-dir".into(), data.into()]);
         arguments.extend(["--jwt-secret".into(), JWT_SECRET.into()]);
-        arguments.extend(options.server_arguments());
+        arguments.extend(relay.arguments.iter().cloned());
         arguments
     })
     .await
@@ -126,7 +163,7 @@ fn rows(floor: &[Report], relay: &[Report]) -> Vec<Row> {
     let middle = |reports: &[Report], measure| median(&reports.iter().filter_map(|report| report.value(measure)).collect::<Vec<_>>());
     MEASURES
         .into_iter()
-        .filter_map(|measure| {
+        .filter_map(|(measure, _places)| {
             let (floor, relay) = (middle(floor, measure)?, middle(relay, measure)?);
             let ratio = (floor != 0.0).then(|| (relay / floor * 100.0).round() / 100.0);
             Some(Row { measure, floor, relay, ratio })
@@ -136,10 +173,15 @@ fn rows(floor: &[Report], relay: &[Report]) -> Vec<Row> {
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<22}{:>12}{:>12}{:>14}", "measure", "floor", "relay", "relay/floor")?;
+        if let Some(report) = self.relay.first() {
+            let settings = SETTINGS.into_iter().filter_map(|name| Some(format!("{name} {}", report.figure(name)?)));
+            writeln!(f, "{}", settings.collect::<Vec<_>>().join(", "))?;
+        }
+        writeln!(f, "{:<24}{:>12}{:>12}{:>14}", "measure", "floor", "relay", "relay/floor")?;
         for Row { measure, floor, relay, ratio } in &self.rows {
+            let places = MEASURES.into_iter().find(|(name, _)| name == measure).map_or(1, |(_, places)| places);
             let ratio = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
-            writeln!(f, "{measure:<22}{floor:>12.1}{relay:>12.1}{ratio:>14}")?;
+            writeln!(f, "{measure:<24}{floor:>12.places$}{relay:>12.places$}{ratio:>14}")?;
         }
         Ok(())
     }
@@ -163,6 +205,18 @@ mod tests {
     fn a_row_holds_medians_and_their_ratio() {
         let rows = rows(&reports(&[100.0, 900.0, 200.0]), &reports(&[300.0, 100.0, 500.0]));
         assert_eq!(rows, [Row { measure: "p50_us", floor: 200.0, relay: 300.0, ratio: Some(1.5) }]);
+    }
+
+    #[test]
+    fn the_table_tells_the_settings_and_aligns_its_columns() {
+        let (floor, relay) = (reports(&[100.0]), reports(&[250.0]));
+        let table = Comparison { rows: rows(&floor, &relay), floor, relay }.to_string();
+        let expected = [
+            "scenario rpc",
+            "measure                        floor       relay   relay/floor",
+            "p50_us                         100.0       250.0          2.50",
+        ];
+        assert_eq!(table.lines().collect::<Vec<_>>(), expected);
     }
 
     #[test]

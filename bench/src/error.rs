@@ -34,6 +34,8 @@ pub enum Error {
     },
     /// A server process could not be started or ended early.
     Server(String),
+    /// A signal ended the run before it was done.
+    Interrupted,
     /// The token could not be signed.
     Token(jsonwebtoken::errors::Error),
     /// The run finished, but some calls failed: its figures describe a server that drops work.
@@ -52,6 +54,21 @@ impl Error {
     pub fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Error {
         move |source| Error::Io { doing, source }
     }
+
+    /// Whether no connection came about or one was lost, so that the same run may succeed later.
+    pub fn is_connection_lost(&self) -> bool {
+        match self {
+            Error::Io { source, .. } => matches!(
+                source.kind(),
+                io::ErrorKind::ConnectionRefused
+                    | io::ErrorKind::ConnectionReset
+                    | io::ErrorKind::ConnectionAborted
+                    | io::ErrorKind::TimedOut
+            ),
+            Error::WebSocket(_) | Error::Closed { .. } | Error::TooSlow { .. } => true,
+            Error::Refused { .. } | Error::Server(_) | Error::Interrupted | Error::Token(_) | Error::Unclean { .. } => false,
+        }
+    }
 }
 
 impl fmt::Display for Error {
@@ -63,6 +80,7 @@ impl fmt::Display for Error {
             Error::Refused { step, answer } => write!(f, "{step} refused: {answer}"),
             Error::TooSlow { step } => write!(f, "{step} took too long"),
             Error::Server(what) => f.write_str(what),
+            Error::Interrupted => f.write_str("ended by a signal, without figures"),
             Error::Token(error) => write!(f, "token: {error}"),
             Error::Unclean { errors, timeouts, first } => {
                 write!(f, "{errors} errors and {timeouts} timeouts, so the figures are not to be trusted; first failure: {first}")

@@ -1,7 +1,7 @@
 //! `relay-bench`: the load generator on its own.
 
-use clap::Parser;
-use relay_bench::cli;
+use clap::{CommandFactory, FromArgMatches, Parser};
+use relay_bench::cli::{self, Front};
 use std::process::ExitCode;
 
 /// Load generator for the relay, and the floor to compare it with
@@ -13,7 +13,9 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match cli::execute(Arguments::parse().command, &[]) {
+    let command_line = cli::with_examples(Arguments::command(), |example| format!("Example: relay-bench {example}"));
+    let arguments = Arguments::from_arg_matches(&command_line.get_matches()).unwrap_or_else(|error| error.exit());
+    match cli::execute(arguments.command, Front::Alone) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("relay-bench: {error}");

@@ -5,7 +5,10 @@ use crate::{
     stats::Recorder,
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
-use std::fmt;
+use std::{
+    fmt,
+    io::{self, Write},
+};
 
 /// One figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -17,6 +20,11 @@ pub enum Figure {
     Count(u64),
     /// Something measured, rounded for reading.
     Number(f64),
+}
+
+/// Says on standard error how far a run is; nobody need be there to read it.
+pub fn progress(line: impl fmt::Display) {
+    let _nobody_reads = writeln!(io::stderr(), "{line}");
 }
 
 /// What a scenario found.
@@ -50,9 +58,14 @@ impl Report {
         }
     }
 
+    /// A figure by its name.
+    pub fn figure(&self, name: &str) -> Option<&Figure> {
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, figure)| figure)
+    }
+
     /// A measured or counted figure by its name.
     pub fn value(&self, name: &str) -> Option<f64> {
-        match &self.0.iter().find(|(known, _)| *known == name)?.1 {
+        match self.figure(name)? {
             Figure::Text(_) => None,
             Figure::Count(count) => Some(*count as f64),
             Figure::Number(value) => Some(*value),
@@ -85,7 +98,7 @@ impl Report {
         self.number("generator_cpu_s", 2, generator);
         self.number("other_cpu_s", 2, server.map(|_| other.max(0.0)));
         if done > 0 {
-            self.number(per_thousand, 2, server.map(|seconds| seconds * 1e6 / done as f64));
+            self.number(per_thousand, 5, server.map(|seconds| seconds * 1e3 / done as f64));
         }
     }
 
@@ -157,12 +170,12 @@ mod tests {
     }
 
     #[test]
-    fn cpu_is_told_in_milliseconds_per_thousand() {
+    fn cpu_is_told_in_seconds_per_thousand() {
         let mut report = Report::default();
         let before = Snapshot { server: Some(1.0), generator: 1.0, machine: 10.0 };
         let after = Snapshot { server: Some(1.5), generator: 2.0, machine: 11.75 };
-        report.cpu(&before, &after, "cpu_ms_per_1k", 10_000);
-        assert_eq!(report.value("cpu_ms_per_1k"), Some(50.0));
+        report.cpu(&before, &after, "cpu_s_per_1k", 10_000);
+        assert_eq!(report.value("cpu_s_per_1k"), Some(0.05));
         assert_eq!(report.value("other_cpu_s"), Some(0.25));
     }
 }

@@ -55,7 +55,12 @@ impl Server {
         let data = TempDir::with_prefix("relay-bench-").map_err(Error::io("create a data directory"))?;
         let (ready_file, log) = (data.path().join("ready.json"), data.path().join("server.log"));
         let log_file = File::create(&log).map_err(Error::io("create a log file"))?;
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("RELAY_")) {
+            // What somebody has set for a relay of theirs, such as its database, is nothing to load.
+            command.env_remove(name);
+        }
+        let mut child = command
             .args(arguments(data.path(), &ready_file))
             .stdin(Stdio::null())
             .stdout(log_file.try_clone().map_err(Error::io("create a log file"))?)

@@ -55,7 +55,7 @@ pub async fn run(target: &Target, pid: Option<u32>, options: &Options) -> Result
     report.number("all_registered_s", 3, seconds);
     report.number("registered_per_s", 0, registered as f64 / seconds);
     report.latencies(&recorder);
-    report.cpu(&before, &after, "server_cpu_ms_per_1k", registered);
+    report.cpu(&before, &after, "server_cpu_s_per_1k", registered);
     report.memory(pid);
     report.failures(&recorder);
     Ok((report, recorder))

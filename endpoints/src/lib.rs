@@ -6,12 +6,14 @@
 //! * [`link`]: one registered websocket, frames as text in and out.
 //! * [`desktop`]: a desktop that answers requests and comes back after losing its socket.
 //! * [`phone`]: a phone that calls a desktop.
-//! * [`devices`]: the account's devices over HTTP.
+//! * [`devices`], [`api_keys`]: the account's devices and API keys over HTTP.
 //!
 //! Values that only pass through (`params`, `result`, `error`) stay raw JSON text, so that no number is reformatted and no
 //! escape rewritten.
 
 pub mod address;
+pub mod api;
+pub mod api_keys;
 pub mod backoff;
 mod clock;
 pub mod desktop;

@@ -3,6 +3,7 @@
 //! The manifest is compiled in and read once; the relay's method list is built from it, so the two cannot differ. A manifest that
 //! does not read, names a method twice, or lists a mutation that is no method, fails the first use, and every test.
 
+use crate::identity::{Scope, Scopes};
 use serde::Deserialize;
 use std::{
     collections::{BTreeMap, HashMap},
@@ -24,6 +25,13 @@ pub struct Method {
     pub heavy: bool,
     /// How long the relay keeps a pending record for it.
     pub pending: PendingClass,
+}
+
+impl Method {
+    /// What an API key must allow: the socket's `rpc`, and `read` or, for a mutation, `write` (device-lane section 1).
+    pub fn scopes(&self) -> Scopes {
+        Scopes::NONE.with(Scope::Rpc).with(if self.mutation { Scope::Write } else { Scope::Read })
+    }
 }
 
 /// The lives of pending records; each has a configuration key.
@@ -190,6 +198,16 @@ mod tests {
             ("/limits/pending/client", limits::PENDING_PER_CLIENT_MAX),
         ] {
             assert_eq!(manifest.pointer(pointer).and_then(serde_json::Value::as_u64), Some(limit as u64), "{pointer}");
+        }
+    }
+
+    #[test]
+    fn the_manifest_gives_the_scopes_of_the_code() {
+        let manifest: serde_json::Value = serde_json::from_str(MANIFEST).unwrap();
+        let scopes = |what: &str| serde_json::from_value::<Scopes>(manifest["scopes"][what].clone()).unwrap();
+        assert_eq!(scopes("connect"), Scopes::NONE.with(Scope::Rpc));
+        for method in methods() {
+            assert_eq!(method.scopes(), scopes(if method.mutation { "mutation" } else { "read" }), "{}", method.name);
         }
     }
 

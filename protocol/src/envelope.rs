@@ -6,6 +6,7 @@
 
 use crate::{
     error::FrameError,
+    identity::Scopes,
     register::Register,
     rpc::{Request, Response},
 };
@@ -31,11 +32,19 @@ pub enum Inbound {
 }
 
 impl Inbound {
-    /// Reads one message.
+    /// Reads one message of a sender with every scope.
+    ///
+    /// # Errors
+    /// As [`Inbound::parse_with`].
+    pub fn parse(text: ByteString) -> Result<Self, FrameError> {
+        Self::parse_with(Scopes::ALL, text)
+    }
+
+    /// Reads one message of a sender with these scopes.
     ///
     /// # Errors
     /// [`FrameError::InvalidPayload`] or [`FrameError::UnknownMessageType`]; other errors depend on the socket's state.
-    pub fn parse(text: ByteString) -> Result<Self, FrameError> {
+    pub fn parse_with(scopes: Scopes, text: ByteString) -> Result<Self, FrameError> {
         let payload = {
             let mut deserializer = serde_json::Deserializer::from_str(&text);
             let payload = deserializer.deserialize_map(EnvelopeVisitor).map_err(FrameError::invalid)?;
@@ -45,7 +54,7 @@ impl Inbound {
         match payload {
             Payload::Register(fields) => Ok(Inbound::Register(Box::new(Register::read(&fields)?))),
             Payload::Ping => Ok(Inbound::Ping),
-            Payload::Request(fields) => Ok(Inbound::Request(Request::read(&text, &fields)?)),
+            Payload::Request(fields) => Ok(Inbound::Request(Request::read(scopes, &text, &fields)?)),
             Payload::Response(fields) => Ok(Inbound::Response(Response::read(&text, &fields)?)),
             Payload::Unknown => Err(FrameError::UnknownMessageType),
         }

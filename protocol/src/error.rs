@@ -3,7 +3,7 @@
 //! Each is one enum that knows its code, its message, and whether a client may try again (device-lane sections 3 and 4). RPC
 //! numbers are listed in the contract manifest too, and never reused.
 
-use crate::{text::Text, version::Version};
+use crate::{identity::Scopes, text::Text, version::Version};
 use serde::Serialize;
 use std::borrow::Cow;
 
@@ -211,6 +211,11 @@ pub enum RpcRefusal {
     InvalidRequest(&'static str),
     /// Not in the contract.
     MethodNotFound,
+    /// The socket was opened with an API key that lacks a scope.
+    InsufficientScope {
+        /// What the method needs, `rpc` included.
+        required: Scopes,
+    },
     /// A mutation without `idempotencyKey`: an old client.
     IdempotencyKeyRequired,
     /// `params` of the one method whose `params` the relay types do not have their shape. The text names the shape.
@@ -242,10 +247,11 @@ pub enum RpcRefusal {
 
 impl RpcRefusal {
     /// Every variant, in the order in which a request meets them; texts and counts stand for any.
-    pub const ALL: [RpcRefusal; 13] = [
+    pub const ALL: [RpcRefusal; 14] = [
         RpcRefusal::RateLimited,
         RpcRefusal::InvalidRequest(""),
         RpcRefusal::MethodNotFound,
+        RpcRefusal::InsufficientScope { required: Scopes::ALL },
         RpcRefusal::IdempotencyKeyRequired,
         RpcRefusal::InvalidParams(""),
         RpcRefusal::AuthorityChanging,
@@ -264,6 +270,7 @@ impl RpcRefusal {
             RpcRefusal::RateLimited => -32028,
             RpcRefusal::InvalidRequest(_) => -32600,
             RpcRefusal::MethodNotFound => -32601,
+            RpcRefusal::InsufficientScope { .. } => -32027,
             RpcRefusal::IdempotencyKeyRequired => -32026,
             RpcRefusal::InvalidParams(_) => -32602,
             RpcRefusal::DesktopReconnecting => -32011,
@@ -289,6 +296,7 @@ impl RpcRefusal {
             | RpcRefusal::AuthorityChanging => true,
             RpcRefusal::InvalidRequest(_)
             | RpcRefusal::MethodNotFound
+            | RpcRefusal::InsufficientScope { .. }
             | RpcRefusal::IdempotencyKeyRequired
             | RpcRefusal::InvalidParams(_)
             | RpcRefusal::DuplicateRequest
@@ -302,6 +310,7 @@ impl RpcRefusal {
             RpcRefusal::RateLimited => "Too many messages; send the request again later",
             RpcRefusal::InvalidRequest(fault) | RpcRefusal::InvalidParams(fault) => fault,
             RpcRefusal::MethodNotFound => "The contract has no such method",
+            RpcRefusal::InsufficientScope { .. } => "The API key of this connection lacks a scope",
             RpcRefusal::IdempotencyKeyRequired => "This method changes state and needs an idempotencyKey; please update the app",
             RpcRefusal::DesktopReconnecting => "Desktop is reconnecting",
             RpcRefusal::DesktopOffline => "Desktop is offline",
@@ -332,10 +341,13 @@ impl RpcRefusal {
             data: Data,
         }
         #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
         struct Data {
             retryable: bool,
             #[serde(skip_serializing_if = "Option::is_none")]
             reason: Option<&'static str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            required_scopes: Option<Scopes>,
             #[serde(skip_serializing_if = "Option::is_none")]
             scope: Option<BoundScope>,
             #[serde(skip_serializing_if = "Option::is_none")]
@@ -343,9 +355,12 @@ impl RpcRefusal {
             #[serde(skip_serializing_if = "Option::is_none")]
             current: Option<usize>,
         }
-        let mut data = Data { retryable: self.retryable(), reason: None, scope: None, limit: None, current: None };
+        let mut data = Data { retryable: self.retryable(), reason: None, required_scopes: None, scope: None, limit: None, current: None };
         if let RpcRefusal::TooManyPending { scope, limit, current } = *self {
             (data.scope, data.limit, data.current) = (Some(scope), Some(limit), Some(current));
+        }
+        if let RpcRefusal::InsufficientScope { required } = *self {
+            data.required_scopes = Some(required);
         }
         if *self == RpcRefusal::IdempotencyKeyRequired {
             data.reason = Some("protocolUpdateRequired");
@@ -382,6 +397,14 @@ mod tests {
     fn a_missing_key_asks_for_an_update() {
         let text = String::from_utf8(RpcRefusal::IdempotencyKeyRequired.to_text("\"a\"").to_bytes()).unwrap();
         assert!(text.contains("\"data\":{\"retryable\":false,\"reason\":\"protocolUpdateRequired\"}"), "{text}");
+    }
+
+    #[test]
+    fn a_missing_scope_is_told_with_all_that_the_method_needs() {
+        let required = "rpc,write".parse().unwrap();
+        let text = String::from_utf8(RpcRefusal::InsufficientScope { required }.to_text("\"a\"").to_bytes()).unwrap();
+        assert!(text.contains("\"code\":-32027,"), "{text}");
+        assert!(text.contains("\"data\":{\"retryable\":false,\"requiredScopes\":[\"rpc\",\"write\"]}"), "{text}");
     }
 
     #[test]

@@ -71,6 +71,10 @@ pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(180);
 /// Outbound bytes of one connection. Operations page; room for one maximal frame is kept on top of what is queued.
 pub const OUTBOUND_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Outbound bytes of all connections together. Device-lane section 3.
+pub const OUTBOUND_TOTAL_BYTES_MAX: usize = 1024 * 1024 * 1024;
+/// Bytes of unfinished messages, and of messages that wait for their router, of all connections together. Device-lane section 3.
+pub const INBOUND_TOTAL_BYTES_MAX: usize = 1024 * 1024 * 1024;
 /// A connection whose lane is full is retired when its transport took nothing for this long. Device-lane section 6.
 pub const SATURATED_AFTER: Duration = Duration::from_secs(1);
 /// How long compatibility rules are used before they are read again. Seed.
@@ -79,4 +83,5 @@ pub const POLICY_CACHE: Duration = Duration::from_secs(60);
 const _: () = assert!(PENDING_PER_CLIENT_MAX <= PENDING_PER_DESKTOP_MAX && PENDING_PER_DESKTOP_MAX <= PENDING_PER_USER_MAX);
 const _: () = assert!(PENDING_PER_USER_MAX <= PENDING_PER_PROCESS_MAX);
 const _: () = assert!(MESSAGE_BYTES_MAX + ENVELOPE_BYTES_MAX <= OUTBOUND_BYTES_MAX);
+const _: () = assert!(OUTBOUND_BYTES_MAX <= OUTBOUND_TOTAL_BYTES_MAX && MESSAGE_BYTES_MAX <= INBOUND_TOTAL_BYTES_MAX);
 const _: () = assert!(HEARTBEAT_INTERVAL.as_secs() * 2 < SILENCE_TIMEOUT.as_secs());

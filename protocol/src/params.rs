@@ -48,8 +48,12 @@ macro_rules! object {
                         let mut seen = [$(($key, false)),*];
                         while let Some(key) = map.next_key_seed(Key(PhantomData))? {
                             match &*key {
-                                $($key => drop(map.next_value::<$type>()?),)*
-                                _ => drop(map.next_value::<IgnoredAny>()?),
+                                $($key => {
+                                    map.next_value::<$type>()?;
+                                })*
+                                _ => {
+                                    map.next_value::<IgnoredAny>()?;
+                                }
                             }
                             for (name, seen) in seen.iter_mut().filter(|(name, _)| *name == &*key) {
                                 if std::mem::replace(seen, true) {

@@ -7,6 +7,7 @@ use crate::{
     envelope::{RequestFields, ResponseFields, string},
     error::{FrameError, RpcRefusal},
     id::{Route, UserId},
+    identity::Scopes,
     limits::RPC_ID_BYTES_MAX,
     params,
     text::{Text, TextWriter},
@@ -98,7 +99,7 @@ pub enum Request {
 }
 
 impl Request {
-    pub(crate) fn read(text: &ByteString, fields: &RequestFields<'_>) -> Result<Self, FrameError> {
+    pub(crate) fn read(scopes: Scopes, text: &ByteString, fields: &RequestFields<'_>) -> Result<Self, FrameError> {
         let (id, id_json) = RequestId::read(fields.id)?;
         for (name, raw) in [("method", fields.method), ("idempotencyKey", fields.idempotency_key)] {
             let is_string = raw.is_some_and(|raw| raw.get().starts_with('"'));
@@ -107,14 +108,14 @@ impl Request {
             }
         }
         let id_json = span(text, id_json);
-        match read_call(text, fields, id, id_json.clone()) {
+        match read_call(scopes, text, fields, id, id_json.clone()) {
             Ok(call) => Ok(Request::Call(call)),
             Err(refusal) => Ok(Request::Refused { id_json: text[id_json].into(), refusal }),
         }
     }
 }
 
-fn read_call(text: &ByteString, fields: &RequestFields<'_>, id: RequestId, id_json: Span) -> Result<Call, RpcRefusal> {
+fn read_call(scopes: Scopes, text: &ByteString, fields: &RequestFields<'_>, id: RequestId, id_json: Span) -> Result<Call, RpcRefusal> {
     let name = fields.method.and_then(string).ok_or(RpcRefusal::InvalidRequest("method must be a string"))?;
     let idempotency_key = fields.idempotency_key.filter(|raw| raw.get() != "null");
     if idempotency_key.is_some_and(|raw| string(raw).is_none()) {
@@ -129,6 +130,10 @@ fn read_call(text: &ByteString, fields: &RequestFields<'_>, id: RequestId, id_js
         return Err(RpcRefusal::InvalidRequest("tracestate is not a W3C trace state"));
     }
     let method = contract::find(&name).ok_or(RpcRefusal::MethodNotFound)?;
+    let required = method.scopes();
+    if !scopes.contains_all(required) {
+        return Err(RpcRefusal::InsufficientScope { required });
+    }
     if method.mutation && idempotency_key.is_none() {
         return Err(RpcRefusal::IdempotencyKeyRequired);
     }
@@ -472,6 +477,28 @@ mod tests {
             format!("{id},\"method\":\"run.cancel\",{trace},\"idempotencyKey\":\"\\udfff\""),
         ] {
             assert!(frame("rpc.request", &format!("{{{fields}}}")).is_err(), "{fields}");
+        }
+    }
+
+    #[test]
+    fn scopes_are_judged_behind_the_method_and_before_the_key() {
+        let read = |scopes: &str, fields: &str| {
+            let text = format!("{{\"type\":\"rpc.request\",\"payload\":{{\"id\":\"a\",\"traceparent\":{TRACE},{fields}}}}}");
+            match Inbound::parse_with(scopes.parse().unwrap(), text.into()) {
+                Ok(Inbound::Request(Request::Call(_))) => 0,
+                Ok(Inbound::Request(Request::Refused { refusal, .. })) => refusal.code(),
+                other => panic!("{fields}: {other:?}"),
+            }
+        };
+        let (reads, writes) = ("\"method\":\"system.ping\"", "\"method\":\"run.cancel\",\"idempotencyKey\":\"k\"");
+        let (keyless, unknown) = ("\"method\":\"run.cancel\"", "\"method\":\"nonsense\"");
+        for (scopes, codes) in [
+            ("rpc", [-32027, -32027, -32027, -32601]),
+            ("rpc,read", [0, -32027, -32027, -32601]),
+            ("rpc,write", [-32027, 0, -32026, -32601]),
+            ("rpc,read,write", [0, 0, -32026, -32601]),
+        ] {
+            assert_eq!([reads, writes, keyless, unknown].map(|fields| read(scopes, fields)), codes, "{scopes}");
         }
     }
 

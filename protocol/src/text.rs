@@ -77,13 +77,16 @@ impl From<String> for Text {
 /// Puts a [`Text`] together.
 #[derive(Debug)]
 pub(crate) struct TextWriter {
+    /// Length of the inbound message whose parts are put in, about.
+    message_bytes: usize,
     open: Vec<u8>,
     pieces: Vec<Bytes>,
 }
 
 impl TextWriter {
+    /// A writer of a text that is made of parts of an inbound message, and about as long.
     pub(crate) fn with_capacity(capacity: usize) -> Self {
-        TextWriter { open: Vec::with_capacity(capacity.min(2 * SHARE_FROM_BYTES)), pieces: Vec::new() }
+        TextWriter { message_bytes: capacity, open: Vec::with_capacity(capacity.min(2 * SHARE_FROM_BYTES)), pieces: Vec::new() }
     }
 
     /// Appends text of our own.
@@ -98,9 +101,10 @@ impl TextWriter {
         let _ = write!(self.open, "{value}");
     }
 
-    /// Appends bytes of an inbound message, shared with it where that pays.
+    /// Appends bytes of an inbound message, shared with it where that pays: not where a small part, whose bytes alone are counted for
+    /// whoever waits for it, would keep much whitespace alive.
     pub(crate) fn put_shared(&mut self, bytes: Bytes) {
-        if bytes.len() < SHARE_FROM_BYTES {
+        if bytes.len() < SHARE_FROM_BYTES || bytes.len() < self.message_bytes / 2 {
             self.open.extend_from_slice(&bytes);
             return;
         }
@@ -137,6 +141,17 @@ mod tests {
         assert_eq!(first, "ab");
         assert_eq!(rest[0].as_ptr(), large.as_ptr());
         assert_eq!(rest[1], "c");
+    }
+
+    #[test]
+    fn a_small_part_of_a_large_message_does_not_keep_it_alive() {
+        let message = Bytes::from(vec![b'x'; 10 * SHARE_FROM_BYTES]);
+        for (part_bytes, is_shared) in [(SHARE_FROM_BYTES, false), (5 * SHARE_FROM_BYTES - 1, false), (5 * SHARE_FROM_BYTES, true)] {
+            let mut writer = TextWriter::with_capacity(message.len());
+            writer.put_shared(message.slice(..part_bytes));
+            let (first, _) = writer.finish().into_pieces();
+            assert_eq!((first.len(), first.as_ptr() == message.as_ptr()), (part_bytes, is_shared));
+        }
     }
 
     #[test]

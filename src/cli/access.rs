@@ -23,8 +23,8 @@ pub struct Access {
     /// Account to act for; a token is made for it with the data directory's secret
     #[arg(long, env = "RELAY_USER", value_name = "UUID", required_unless_present = "token")]
     pub user: Option<UserId>,
-    /// Account token to use instead; decides the account
-    #[arg(long, env = "RELAY_TOKEN", value_name = "JWT", hide_env_values = true)]
+    /// Account token (JWT) or API key to use instead; decides the account
+    #[arg(long, env = "RELAY_TOKEN", value_name = "TOKEN", hide_env_values = true)]
     pub token: Option<Secret>,
     /// Where the secret comes from
     #[command(flatten)]
@@ -40,7 +40,7 @@ impl Access {
         match (&self.token, self.user) {
             (Some(token), _) => Ok(token.expose().to_owned()),
             (None, Some(user)) => self.signing.mint(user, ttl),
-            (None, None) => Err(CliError::usage("give --user UUID, or an account token in RELAY_TOKEN")),
+            (None, None) => Err(CliError::usage("give --user UUID, or an account token or API key in RELAY_TOKEN")),
         }
     }
 }
@@ -73,7 +73,7 @@ impl Signing {
             Some(secret) => secret.clone(),
             None => jwt_secret_in(&self.data_dir).map_err(CliError::failed)?,
         };
-        let rules = TokenRules { secret, issuer: self.jwt_issuer.clone(), audience: self.jwt_audience.clone() };
+        let rules = TokenRules { secret: Some(secret), jwks: None, issuer: self.jwt_issuer.clone(), audience: self.jwt_audience.clone() };
         mint(&rules, user, ttl, EpochMs::now()).map_err(CliError::failed)
     }
 }

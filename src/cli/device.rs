@@ -1,6 +1,12 @@
 //! `relay device`: an account's devices, over the public API.
 
-use super::{CliError, access::Access, explain::api_error, help_end, print};
+use super::{
+    CliError,
+    access::Access,
+    explain::api_error,
+    help_end, print,
+    table::{columns, printable},
+};
 use crate::limits::OWN_TOKEN_TTL;
 use clap::Subcommand;
 use relay_endpoints::devices::{Device, Devices, NewDevice};
@@ -9,7 +15,6 @@ use relay_protocol::{
     id::DeviceId,
 };
 use serde_json::json;
-use std::fmt::Write;
 
 /// The commands under `relay device`.
 #[derive(Subcommand, Debug)]
@@ -121,7 +126,6 @@ fn client(access: &Access) -> Result<Devices, CliError> {
 }
 
 fn table(devices: &[Device]) -> String {
-    const HEADINGS: [&str; 6] = ["DEVICE", "ROLE", "PRESENCE", "ELIGIBLE", "PLATFORM", "NAME"];
     let cells = |device: &Device| {
         [
             device.device_id.to_string(),
@@ -132,24 +136,7 @@ fn table(devices: &[Device]) -> String {
             printable(&device.device_name),
         ]
     };
-    let rows: Vec<[String; 6]> = std::iter::once(HEADINGS.map(ToOwned::to_owned)).chain(devices.iter().map(cells)).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-            // Writing to a String cannot fail.
-            let _ = write!(line, "{cell:width$}  ");
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
-/// A device chose this text; a terminal must not act on it.
-fn printable(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
+    columns(["DEVICE", "ROLE", "PRESENCE", "ELIGIBLE", "PLATFORM", "NAME"], devices.iter().map(cells))
 }
 
 #[cfg(test)]

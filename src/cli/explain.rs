@@ -55,6 +55,9 @@ fn why_not_connected(error: &ConnectError, url: &RelayAddress) -> String {
             "unauthorized: {url} does not accept the token (401)\nmint one with `relay token --user UUID`, or name the data directory of \
              that relay with --data-dir"
         ),
+        ConnectError::Refused { status: 403, error: Some(refusal) } => {
+            format!("{refusal}\na device socket needs a key with the scope rpc; `relay api-key list` shows what each key allows")
+        }
         ConnectError::Refused { status: 404, .. } => format!("{url} answers, but is no relay (404)"),
         ConnectError::Unreachable(_)
         | ConnectError::Refused { .. }

@@ -4,6 +4,8 @@
 //! success, and [`EXIT_CODES`] is the one table of exit codes.
 
 pub mod access;
+pub mod api_key;
+pub mod bench;
 pub mod demo;
 pub mod desktop;
 pub mod device;
@@ -11,6 +13,7 @@ mod explain;
 pub mod migrate;
 pub mod phone;
 pub mod serve;
+mod table;
 pub mod token;
 pub mod welcome;
 
@@ -44,18 +47,24 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Run the relay until SIGTERM or Ctrl-C; a second signal ends it at once
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// Print an account token (JWT), made with the relay's own secret
     Token(token::Args),
     /// Add, list and forget an account's devices
     #[command(subcommand, after_help = help_end(&["relay device list --user 0f8fad5b-d9cb-469f-a165-70867728950e"]))]
     Device(device::Command),
+    /// Make, list and revoke an account's API keys, each with scopes
+    #[command(name = "api-key", subcommand, after_help = help_end(&["relay api-key list --user 0f8fad5b-d9cb-469f-a165-70867728950e"]))]
+    ApiKey(api_key::Command),
     /// Apply missing migrations to the database and list all of them; `serve` does the same at its start
     Migrate(migrate::Args),
     /// Run a sample desktop that phones can call, until Ctrl-C
     Desktop(desktop::Args),
     /// Do what a phone does: call a desktop
     Phone(phone::Args),
+    /// Measure what a relay costs, beside the least that any relay costs here (the floor)
+    #[command(subcommand, after_help = help_end(&["relay bench rpc --pairs 50 --window 4 --size 200"]))]
+    Bench(bench::Command),
 }
 
 /// What a command's `--help` ends with: examples, ready to type, and the exit codes. A line of an example must fit a terminal with
@@ -164,8 +173,10 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Token(args) => token::run(&args),
         Command::Device(command) => block_on(device::run(&command)),
         Command::Migrate(args) => block_on(migrate::run(&args)),
+        Command::ApiKey(command) => block_on(api_key::run(&command)),
         Command::Desktop(args) => block_on(desktop::run(args)),
         Command::Phone(args) => block_on(phone::run(args)),
+        Command::Bench(command) => bench::run(command),
     }
 }
 
@@ -223,7 +234,7 @@ mod tests {
             }
             checked += 1;
         });
-        assert!(checked >= 11, "{checked}");
+        assert!(checked >= 21, "{checked}");
     }
 
     #[test]

@@ -10,8 +10,9 @@ use crate::{
     config::ServeConfig,
     http::{
         Api,
-        auth::{AdminToken, Authenticator, TokenRules},
+        auth::{AdminToken, Authenticator, TokenRules, jwks::Jwks},
         device_link,
+        handshakes::Handshakes,
     },
     limits::LEAVE_TIMEOUT,
     secrets::{ADMIN_TOKEN_FILE, JWT_SECRET_FILE, Secret, SecretError, load_or_generate, prepare_data_dir},
@@ -19,6 +20,7 @@ use crate::{
     signals::EndSignals,
     telemetry, wiring,
 };
+use relay_actors::device_socket::Rate;
 use std::{ffi::OsString, sync::Arc};
 
 /// Flags of `relay serve`.
@@ -38,11 +40,16 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let config = &args.config;
     config.validate().map_err(CliError::usage)?;
     telemetry::init(&config.log, config.log_format).map_err(CliError::failed)?;
+    let jwks = config.jwks.as_ref().map(Jwks::open).transpose();
+    let (jwks, jwks_reader) = jwks.map_err(|error| CliError::usage(format!("--jwks {error}")))?.unzip();
     prepare_data_dir(&config.data_dir).map_err(CliError::data_dir)?;
-    let jwt_secret = secret(config, config.jwt_secret.as_ref(), JWT_SECRET_FILE).map_err(CliError::data_dir)?;
+    let jwt_secret = match (&config.jwt_secret, &jwks) {
+        // Who names an issuer does not want tokens of somebody else, so none are made possible.
+        (None, Some(_)) => None,
+        (given, _) => Some(secret(config, given.as_ref(), JWT_SECRET_FILE).map_err(CliError::data_dir)?),
+    };
     let admin_token = secret(config, config.admin_token.as_ref(), ADMIN_TOKEN_FILE).map_err(CliError::data_dir)?;
-    let rules = TokenRules { secret: jwt_secret, issuer: config.jwt_issuer.clone(), audience: config.jwt_audience.clone() };
-    let authenticator = Authenticator::new(&rules).map_err(CliError::failed)?;
+    let rules = TokenRules { secret: jwt_secret, jwks, issuer: config.jwt_issuer.clone(), audience: config.jwt_audience.clone() };
     let demo = DemoIds::of(&config.data_dir).map_err(|error| CliError::data_dir(format!("{}: {error}", config.data_dir.display())))?;
 
     actix_web::rt::System::new().block_on(async {
@@ -54,9 +61,21 @@ pub fn run(args: &Args) -> Result<(), CliError> {
                 return Ok(());
             }
         };
+        let authenticator = Authenticator::new(&rules, store.clone()).map_err(CliError::failed)?;
+        if let Some(reader) = jwks_reader {
+            // It ends with this thread's arbiter.
+            actix_web::rt::spawn(reader.run());
+        }
         let actors = wiring::start_actors(config, store.clone());
         let relay = actors.relay;
-        let api = Api { store, relay: Arc::new(relay.clone()), authenticator, admin_token: AdminToken::new(&admin_token) };
+        let handshakes = Rate { burst: config.handshake_burst_per_address, per_second: config.handshakes_per_address };
+        let api = Api {
+            store,
+            relay: Arc::new(relay.clone()),
+            authenticator,
+            admin_token: AdminToken::new(&admin_token),
+            handshakes: Handshakes::new(handshakes, config.trusted_proxies.clone()),
+        };
         let on_connect = Arc::new(device_link::on_connect(config.silence_timeout.0));
         let parts = Parts { api, device_link: actors.device_link, on_connect };
         let stop = async move {

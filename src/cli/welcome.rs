@@ -39,12 +39,19 @@ impl Welcome<'_> {
     pub fn commands(&self) -> Vec<String> {
         let Welcome { program, demo: DemoIds { user, desktop, phone }, .. } = self;
         let flags = self.flags();
+        // A token decides the account by itself.
+        let user = if self.takes_own_tokens() { format!("--user {user} ") } else { String::new() };
         vec![
-            format!("{program} device add --user {user} --role desktop --name 'Demo desktop' --device {desktop}{flags}"),
-            format!("{program} device add --user {user} --role mobile --name 'Demo phone' --device {phone}{flags}"),
-            format!("{program} desktop --user {user} --device {desktop}{flags} &"),
-            format!("{program} phone --user {user} --device {phone} --desktop {desktop}{flags} call system.ping"),
+            format!("{program} device add {user}--role desktop --name 'Demo desktop' --device {desktop}{flags}"),
+            format!("{program} device add {user}--role mobile --name 'Demo phone' --device {phone}{flags}"),
+            format!("{program} desktop {user}--device {desktop}{flags} &"),
+            format!("{program} phone {user}--device {phone} --desktop {desktop}{flags} call system.ping"),
         ]
+    }
+
+    /// Whether a command can make the token that it sends; else only the issuer can.
+    fn takes_own_tokens(&self) -> bool {
+        self.config.jwks.is_none() || self.config.jwt_secret.is_some()
     }
 
     /// Flags that every command needs beside its own; none where everything is as usual.
@@ -86,7 +93,9 @@ impl fmt::Display for Welcome<'_> {
         writeln!(f, "Try it: type these lines into a second terminal, in this directory. They add a desktop and a phone, start the")?;
         writeln!(f, "desktop, and let the phone call it:")?;
         writeln!(f)?;
-        if self.config.jwt_secret.is_some() {
+        if !self.takes_own_tokens() {
+            writeln!(f, "  export RELAY_TOKEN=…  # an account token of your issuer; its sub is the account")?;
+        } else if self.config.jwt_secret.is_some() {
             writeln!(f, "  export RELAY_JWT_SECRET=…  # the secret that this server was given")?;
         }
         for command in self.commands() {
@@ -227,6 +236,23 @@ mod tests {
         let (shown, _) = text(&["--database-url", "postgres://relay:hush@db.internal/data"], "127.0.0.1:8787");
         assert!(shown.contains("database   data at db.internal:5432") && !shown.contains("hush"), "{shown}");
         assert!(!text(&[], "127.0.0.1:8787").0.contains("database "));
+    }
+
+    #[test]
+    fn where_only_an_issuer_makes_tokens_one_is_asked_for_and_no_account_is_made_up() {
+        let (issuer_only, both) =
+            (["--jwks", "keys.json"], ["--jwks", "keys.json", "--jwt-secret", "a-secret-that-is-long-enough-to-be-one"]);
+        let (shown, commands) = text(&issuer_only, "127.0.0.1:8787");
+        assert!(shown.contains("export RELAY_TOKEN=") && !shown.contains("RELAY_JWT_SECRET"), "{shown}");
+        for command in &commands {
+            assert!(!command.contains("--user") && !command.contains("  "), "{command}");
+            let words = words(command.strip_suffix(" &").unwrap_or(command));
+            let at = words.iter().position(|word| word == "--device").unwrap();
+            let with_token = [&words[..at], &["--token".to_owned(), "a.b.c".to_owned()], &words[at..]].concat();
+            Cli::try_parse_from(with_token).unwrap_or_else(|error| panic!("{command}: {error}"));
+        }
+        let (shown, commands) = text(&both, "127.0.0.1:8787");
+        assert!(shown.contains("RELAY_JWT_SECRET") && commands.iter().all(|command| command.contains("--user")), "{shown}");
     }
 
     #[test]

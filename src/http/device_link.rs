@@ -1,6 +1,6 @@
 //! `GET /ws/device-link`: the way from the public listener into the socket layer (device-lane section 3).
 
-use super::{Api, Mount, error::ApiError, only};
+use super::{Api, Mount, auth, error::ApiError, only};
 use actix_web::{
     HttpRequest, HttpResponse, ResponseError,
     dev::Extensions,
@@ -11,7 +11,10 @@ use relay_actors::{
     device_socket::{NotAnUpgrade, TcpHandle, check_upgrade},
     relay::Relay,
 };
-use relay_protocol::device::Role;
+use relay_protocol::{
+    device::Role,
+    identity::{Identity, Scope},
+};
 use std::{any::Any, sync::Arc, time::Duration};
 
 /// Where device sockets open.
@@ -45,14 +48,31 @@ async fn open(
     if relay.is_draining() {
         return Ok(ApiError::RelayDraining.error_response());
     }
-    check_upgrade(&request).map_err(ApiError::from)?;
-    let identity = api.authenticate(request.headers()).await?;
+    let table = &relay.sockets().table;
+    let bars = table.bars();
+    let identity = admitted(&request, &api).await?;
+    auth::require(&identity, Scope::Rpc)?;
     let role = single(request.headers(), CLIENT_TYPE)?
         .and_then(|role| role.parse::<Role>().ok())
         .ok_or_else(|| ApiError::InvalidPayload(format!("{CLIENT_TYPE} must be desktop or mobile")))?;
     let target = single(request.headers(), TARGET_DESKTOP)?.map(str::to_owned);
     let tcp = request.conn_data::<Arc<TcpHandle>>().cloned();
-    relay.sockets().open(&request, payload, identity, role, target, tcp)
+    let response = relay.sockets().open(&request, payload, identity, role, target, tcp)?;
+    // A key that was revoked behind its look-up had its sockets closed, but this one may not have been in the table yet.
+    if identity.api_key.is_some() && table.bars() != bars {
+        api.authenticate(request.headers()).await?;
+    }
+    Ok(response)
+}
+
+/// Who opens a socket. Each attempt is counted, whatever becomes of it.
+async fn admitted(request: &HttpRequest, api: &Api) -> Result<Identity, ApiError> {
+    let admitted = match check_upgrade(request) {
+        Ok(()) => api.authenticate(request.headers()).await,
+        Err(fault) => Err(fault.into()),
+    };
+    api.handshakes.count(request, admitted.as_ref().ok().map(|identity| identity.user))?;
+    admitted
 }
 
 /// A header that may stand there once.
@@ -75,3 +95,7 @@ impl From<NotAnUpgrade> for ApiError {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "device_link_tests.rs"]
+mod tests;

@@ -1,53 +1,9 @@
 use super::*;
-use crate::http::{
-    default_headers, public_routes,
-    testing::{ALICE, BOB, DESKTOP, Fixture, PHONE, bearer_of, no_device_link},
-};
-use actix_web::{App, test};
+use crate::http::testing::{ALICE, Answer, BOB, DESKTOP, Fixture, PHONE, bearer_of, call, call_with};
 use relay_actors::relay::ConnectionInfo;
 use relay_protocol::id::{ConnectionId, Route};
 use serde_json::{Value, json};
 use std::time::Duration;
-
-/// What came back: status, body (null if empty), and the headers that matter.
-struct Answer {
-    status: u16,
-    body: Value,
-    challenge: Option<String>,
-    allow: Option<String>,
-}
-
-impl Answer {
-    fn code(&self) -> &str {
-        self.body["error"]["code"].as_str().unwrap_or_default()
-    }
-
-    fn message(&self) -> &str {
-        self.body["error"]["message"].as_str().unwrap_or_default()
-    }
-}
-
-async fn call_with(fixture: &Fixture, authorization: Option<(&'static str, String)>, method: &str, path: &str, body: String) -> Answer {
-    let app = App::new().wrap(default_headers()).configure(|config| public_routes(config, fixture.api.clone(), &no_device_link()));
-    let app = test::init_service(app).await;
-    let mut request = test::TestRequest::with_uri(path).method(method.parse().unwrap()).set_payload(body);
-    if let Some(header) = authorization {
-        request = request.insert_header(header);
-    }
-    let response = test::call_service(&app, request.to_request()).await;
-    let header = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
-    let (challenge, allow) = (header("www-authenticate"), header("allow"));
-    assert_eq!(header("cache-control").as_deref(), Some("no-store"));
-    let status = response.status().as_u16();
-    let body = test::read_body(response).await;
-    let body = if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).unwrap() };
-    Answer { status, body, challenge, allow }
-}
-
-async fn call(fixture: &Fixture, user: &str, method: &str, path: &str, body: Value) -> Answer {
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    call_with(fixture, Some(bearer_of(user)), method, path, body).await
-}
 
 fn registration_of(id: &str, role: &str) -> Value {
     json!({"deviceId": id, "role": role, "deviceName": "Name", "platform": "linux", "appVersion": "1.2.3"})

@@ -1,10 +1,13 @@
 //! Everything that an HTTP call can be refused with (device-lane section 2), and its body `{"error":{"code","message","retryable"}}`.
 
+use super::handshakes::TooMany;
+use crate::limits::API_KEYS_PER_ACCOUNT_MAX;
 use actix_web::{
     HttpResponse, ResponseError,
     http::{StatusCode, header},
 };
 use relay_actors::{relay::RouterUnavailable, store::StoreError};
+use relay_protocol::identity::Scope;
 use serde::Serialize;
 use std::{borrow::Cow, fmt};
 
@@ -17,6 +20,12 @@ pub enum ApiError {
     TokenInvalid,
     /// The bearer token proved an account until its `exp`.
     TokenExpired,
+    /// The bearer is an API key without the scope that this needs.
+    InsufficientScope(Scope),
+    /// The bearer is an API key, and this is for the account's own token only.
+    AccountTokenRequired,
+    /// The bearer token may prove an account, but the keys to tell cannot be had now.
+    KeysUnavailable,
     /// The body or query breaks a rule; the text names the field.
     InvalidPayload(String),
     /// The device id in the path is not a UUID.
@@ -31,6 +40,10 @@ pub enum ApiError {
     DeviceOwnershipFailed,
     /// The account has as many devices as it may.
     TooManyDevices,
+    /// The account has no such API key.
+    ApiKeyNotFound,
+    /// The account has as many API keys as it may.
+    TooManyApiKeys,
     /// There is no such path.
     NotFound,
     /// The path does not take this method.
@@ -40,6 +53,8 @@ pub enum ApiError {
     },
     /// A websocket of a version other than 13.
     UpgradeRequired,
+    /// Too many handshakes, or calls without a valid token, from one address.
+    TooManyHandshakes(TooMany),
     /// Storage cannot answer now.
     StorageUnavailable,
     /// The account's router did not answer in time.
@@ -56,6 +71,9 @@ impl ApiError {
     pub fn code(&self) -> &'static str {
         match self {
             ApiError::TokenMissing | ApiError::TokenInvalid | ApiError::TokenExpired => "unauthorized",
+            ApiError::InsufficientScope(_) => "insufficientScope",
+            ApiError::AccountTokenRequired => "accountTokenRequired",
+            ApiError::KeysUnavailable => "keysUnavailable",
             ApiError::InvalidPayload(_) => "invalidPayload",
             ApiError::InvalidDeviceId => "invalidDeviceId",
             ApiError::PayloadTooLarge => "payloadTooLarge",
@@ -63,9 +81,12 @@ impl ApiError {
             ApiError::DeviceNotFound => "deviceNotFound",
             ApiError::DeviceOwnershipFailed => "deviceOwnershipFailed",
             ApiError::TooManyDevices => "tooManyDevices",
+            ApiError::ApiKeyNotFound => "apiKeyNotFound",
+            ApiError::TooManyApiKeys => "tooManyApiKeys",
             ApiError::NotFound => "notFound",
             ApiError::MethodNotAllowed { .. } => "methodNotAllowed",
             ApiError::UpgradeRequired => "upgradeRequired",
+            ApiError::TooManyHandshakes(_) => "tooManyHandshakes",
             ApiError::StorageUnavailable => "storageUnavailable",
             ApiError::RouterUnavailable => "routerUnavailable",
             ApiError::RelayDraining => "relayDraining",
@@ -76,30 +97,43 @@ impl ApiError {
     pub fn status(&self) -> StatusCode {
         match self {
             ApiError::TokenMissing | ApiError::TokenInvalid | ApiError::TokenExpired => StatusCode::UNAUTHORIZED,
+            ApiError::InsufficientScope(_) | ApiError::AccountTokenRequired => StatusCode::FORBIDDEN,
             ApiError::InvalidPayload(_) | ApiError::InvalidDeviceId => StatusCode::BAD_REQUEST,
             ApiError::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ApiError::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
-            ApiError::DeviceNotFound | ApiError::NotFound => StatusCode::NOT_FOUND,
-            ApiError::DeviceOwnershipFailed | ApiError::TooManyDevices => StatusCode::CONFLICT,
+            ApiError::DeviceNotFound | ApiError::ApiKeyNotFound | ApiError::NotFound => StatusCode::NOT_FOUND,
+            ApiError::DeviceOwnershipFailed | ApiError::TooManyDevices | ApiError::TooManyApiKeys => StatusCode::CONFLICT,
             ApiError::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
-            ApiError::StorageUnavailable | ApiError::RouterUnavailable | ApiError::RelayDraining => StatusCode::SERVICE_UNAVAILABLE,
+            ApiError::KeysUnavailable | ApiError::StorageUnavailable | ApiError::RouterUnavailable | ApiError::RelayDraining => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            ApiError::TooManyHandshakes(_) => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 
     /// Whether the same call may succeed later.
     pub fn retryable(&self) -> bool {
         match self {
-            ApiError::BodyTimeout | ApiError::StorageUnavailable | ApiError::RouterUnavailable | ApiError::RelayDraining => true,
+            ApiError::KeysUnavailable
+            | ApiError::TooManyHandshakes(_)
+            | ApiError::BodyTimeout
+            | ApiError::StorageUnavailable
+            | ApiError::RouterUnavailable
+            | ApiError::RelayDraining => true,
             ApiError::TokenMissing
             | ApiError::TokenInvalid
             | ApiError::TokenExpired
+            | ApiError::InsufficientScope(_)
+            | ApiError::AccountTokenRequired
             | ApiError::InvalidPayload(_)
             | ApiError::InvalidDeviceId
             | ApiError::PayloadTooLarge
             | ApiError::DeviceNotFound
             | ApiError::DeviceOwnershipFailed
             | ApiError::TooManyDevices
+            | ApiError::ApiKeyNotFound
+            | ApiError::TooManyApiKeys
             | ApiError::NotFound
             | ApiError::MethodNotAllowed { .. }
             | ApiError::UpgradeRequired => false,
@@ -112,6 +146,9 @@ impl ApiError {
             ApiError::TokenMissing => "send a bearer token in the Authorization header",
             ApiError::TokenInvalid => "the bearer token is not valid here",
             ApiError::TokenExpired => "the bearer token has expired",
+            ApiError::InsufficientScope(scope) => return Cow::Owned(format!("this API key lacks the scope {}", scope.as_str())),
+            ApiError::AccountTokenRequired => "API keys are managed with an account token (JWT), not with a key",
+            ApiError::KeysUnavailable => "the keys that verify this bearer token cannot be had now",
             ApiError::InvalidPayload(problem) => return Cow::Owned(problem.clone()),
             ApiError::InvalidDeviceId => "the device id in the path is not a UUID",
             ApiError::PayloadTooLarge => "the body is too large",
@@ -119,30 +156,43 @@ impl ApiError {
             ApiError::DeviceNotFound => "the account has no such device",
             ApiError::DeviceOwnershipFailed => "the device id belongs to another account",
             ApiError::TooManyDevices => "the account has as many devices as it may, forgotten ones counted; register one of them again",
+            ApiError::ApiKeyNotFound => "the account has no such API key",
+            ApiError::TooManyApiKeys => {
+                return Cow::Owned(format!("the account has {API_KEYS_PER_ACCOUNT_MAX} API keys, as many as it may; revoke one first"));
+            }
             ApiError::NotFound => "there is nothing at this path",
             ApiError::MethodNotAllowed { .. } => "this path does not take this method",
             ApiError::UpgradeRequired => "only websocket version 13 is spoken here",
+            ApiError::TooManyHandshakes(_) => "too many handshakes, or calls without a valid token, from this address",
             ApiError::StorageUnavailable => "storage cannot answer now",
             ApiError::RouterUnavailable => "the account's router did not answer in time",
             ApiError::RelayDraining => "this relay is leaving; connect again to reach its successor",
         })
     }
 
-    /// The challenge of a 401 (RFC 6750 section 3): an error word only when a token was sent.
+    /// The challenge of a 401, or of a 403 that another token could pass (RFC 6750 section 3): an error word only when a token was sent.
     fn challenge(&self) -> Option<&'static str> {
         match self {
+            ApiError::InsufficientScope(Scope::Rpc) => Some(r#"Bearer error="insufficient_scope", scope="rpc""#),
+            ApiError::InsufficientScope(Scope::Read) => Some(r#"Bearer error="insufficient_scope", scope="read""#),
+            ApiError::InsufficientScope(Scope::Write) => Some(r#"Bearer error="insufficient_scope", scope="write""#),
             ApiError::TokenMissing => Some("Bearer"),
             ApiError::TokenInvalid | ApiError::TokenExpired => Some(r#"Bearer error="invalid_token""#),
-            ApiError::InvalidPayload(_)
+            ApiError::AccountTokenRequired
+            | ApiError::KeysUnavailable
+            | ApiError::InvalidPayload(_)
             | ApiError::InvalidDeviceId
             | ApiError::PayloadTooLarge
             | ApiError::BodyTimeout
             | ApiError::DeviceNotFound
             | ApiError::DeviceOwnershipFailed
             | ApiError::TooManyDevices
+            | ApiError::ApiKeyNotFound
+            | ApiError::TooManyApiKeys
             | ApiError::NotFound
             | ApiError::MethodNotAllowed { .. }
             | ApiError::UpgradeRequired
+            | ApiError::TooManyHandshakes(_)
             | ApiError::StorageUnavailable
             | ApiError::RouterUnavailable
             | ApiError::RelayDraining => None,
@@ -188,10 +238,19 @@ impl ResponseError for ApiError {
             response.insert_header((header::SEC_WEBSOCKET_VERSION, "13"));
             response.insert_header((header::UPGRADE, "websocket"));
         }
+        if let ApiError::TooManyHandshakes(TooMany { retry_after }) = self {
+            response.insert_header((header::RETRY_AFTER, retry_after.as_secs().to_string()));
+        }
         if self.status() == StatusCode::SERVICE_UNAVAILABLE {
             response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
         }
         response.json(Body { error: Detail { code: self.code(), message: &self.message(), retryable: self.retryable() } })
+    }
+}
+
+impl From<TooMany> for ApiError {
+    fn from(too_many: TooMany) -> Self {
+        ApiError::TooManyHandshakes(too_many)
     }
 }
 

@@ -3,13 +3,17 @@
 //! [`Api`] is what every handler needs; [`public_routes`] and [`admin_routes`] say what each listener serves. The websocket route
 //! is mounted from outside, since it is the socket layer's way in, see [`Mount`].
 
+pub mod addresses;
 pub mod admin;
+pub mod api_keys;
 pub mod auth;
 pub mod body;
 pub mod device_link;
 pub mod devices;
 pub mod error;
+pub mod handshakes;
 pub mod health;
+pub mod logout;
 pub mod port;
 pub mod presence;
 pub mod time;
@@ -22,6 +26,7 @@ pub(crate) mod testing;
 use self::{
     auth::{AdminToken, Authenticator},
     error::ApiError,
+    handshakes::Handshakes,
     port::RelayPort,
 };
 use actix_web::{
@@ -44,6 +49,8 @@ pub struct Api {
     pub authenticator: Authenticator,
     /// Checks the admin token.
     pub admin_token: AdminToken,
+    /// Counts handshakes, and calls without a valid token, for each address.
+    pub handshakes: Handshakes,
 }
 
 impl Api {
@@ -65,6 +72,8 @@ pub fn public_routes(config: &mut ServiceConfig, api: web::Data<Api>, device_lin
     health::public_routes(config);
     devices::routes(config);
     presence::routes(config);
+    api_keys::routes(config);
+    logout::routes(config);
     device_link(config);
     config.default_service(web::to(not_found));
 }

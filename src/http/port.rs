@@ -5,7 +5,7 @@ use relay_actors::relay::{ConnectionInfo, Relay, RouterUnavailable, StorageHealt
 use relay_protocol::{
     close::CloseReason,
     device::Presence,
-    id::{DeviceId, RelayInstanceId, UserId},
+    id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
 };
 use std::collections::BTreeMap;
 
@@ -23,6 +23,12 @@ pub trait RelayPort: Send + Sync + 'static {
 
     /// See [`Relay::close_device`].
     async fn close_device(&self, user: UserId, device: DeviceId, reason: CloseReason) -> Result<(), RouterUnavailable>;
+
+    /// See [`Relay::log_out`].
+    async fn log_out(&self, user: UserId) -> Result<(), RouterUnavailable>;
+
+    /// See [`Relay::revoke`].
+    async fn revoke(&self, user: UserId, api_key: ApiKeyId) -> Result<(), RouterUnavailable>;
 
     /// See [`Relay::storage_health`].
     fn storage_health(&self) -> StorageHealth;
@@ -47,6 +53,14 @@ impl RelayPort for Relay {
 
     async fn close_device(&self, user: UserId, device: DeviceId, reason: CloseReason) -> Result<(), RouterUnavailable> {
         Relay::close_device(self, user, device, reason).await
+    }
+
+    async fn log_out(&self, user: UserId) -> Result<(), RouterUnavailable> {
+        Relay::log_out(self, user).await
+    }
+
+    async fn revoke(&self, user: UserId, api_key: ApiKeyId) -> Result<(), RouterUnavailable> {
+        Relay::revoke(self, user, api_key).await
     }
 
     fn storage_health(&self) -> StorageHealth {

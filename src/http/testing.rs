@@ -3,21 +3,28 @@
 use super::{
     Api, Mount,
     auth::{AdminToken, Authenticator, TokenRules, mint},
+    default_headers,
+    handshakes::Handshakes,
     port::RelayPort,
+    public_routes,
 };
 use crate::secrets::Secret;
-use actix_web::web;
+use actix_web::{App, test, web};
 use async_trait::async_trait;
 use relay_actors::{
     clock::EpochMs,
+    device_socket::Rate,
     relay::{ConnectionInfo, RouterUnavailable, StorageHealth},
-    store::{Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted},
+    store::{
+        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted,
+    },
 };
 use relay_protocol::{
     close::CloseReason,
     device::{DeviceFacts, Presence},
-    id::{DeviceId, RelayInstanceId, UserId},
+    id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
 };
+use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard},
@@ -36,11 +43,17 @@ pub(crate) struct MemoryStore {
     state: Mutex<StoreState>,
 }
 
+type Hook = Box<dyn FnOnce() + Send>;
+
 #[derive(Default)]
 struct StoreState {
     rows: Vec<(Device, bool)>,
     history: Vec<(DeviceId, PresenceChange)>,
     full: bool,
+    keys: Vec<(ApiKey, ApiKeyHash)>,
+    /// Look-ups of keys so far.
+    key_look_ups: usize,
+    behind_key_look_up: Option<Hook>,
     away: bool,
 }
 
@@ -63,6 +76,21 @@ impl MemoryStore {
 
     pub(crate) fn add_change(&self, id: &str, change: PresenceChange) {
         self.lock().history.push((id.parse().unwrap(), change));
+    }
+
+    /// Runs this when the next look-up of a key has found what it finds, and before it answers.
+    pub(crate) fn behind_next_key_look_up(&self, hook: impl FnOnce() + Send + 'static) {
+        self.lock().behind_key_look_up = Some(Box::new(hook));
+    }
+
+    /// Forgets every key.
+    pub(crate) fn clear_keys(&self) {
+        self.lock().keys.clear();
+    }
+
+    /// How many keys have been looked up so far.
+    pub(crate) fn key_look_ups(&self) -> usize {
+        self.lock().key_look_ups
     }
 
     fn lock(&self) -> MutexGuard<'_, StoreState> {
@@ -161,6 +189,38 @@ impl Store for MemoryStore {
         Ok(Vec::new())
     }
 
+    async fn create_api_key(&self, key: ApiKey, hash: ApiKeyHash, live_max: u32) -> Result<bool, StoreError> {
+        let mut state = self.here()?;
+        let live = state.keys.iter().filter(|(own, _)| own.user == key.user).count();
+        let has_room = live < usize::try_from(live_max).unwrap();
+        if has_room {
+            state.keys.push((key, hash));
+        }
+        Ok(has_room)
+    }
+
+    async fn api_keys_of(&self, user: UserId) -> Result<Vec<ApiKey>, StoreError> {
+        Ok(self.here()?.keys.iter().map(|(key, _)| key).filter(|key| key.user == user).cloned().collect())
+    }
+
+    async fn api_key(&self, hash: ApiKeyHash) -> Result<Option<ApiKey>, StoreError> {
+        let mut state = self.here()?;
+        state.key_look_ups += 1;
+        let found = state.keys.iter().find(|(_, own)| *own == hash).map(|(key, _)| key.clone());
+        let hook = state.behind_key_look_up.take();
+        drop(state);
+        if let Some(hook) = hook {
+            hook();
+        }
+        Ok(found)
+    }
+
+    async fn revoke_api_key(&self, user: UserId, id: ApiKeyId, _now: EpochMs) -> Result<bool, StoreError> {
+        let mut state = self.here()?;
+        let index = state.keys.iter().position(|(key, _)| key.id == id && key.user == user);
+        Ok(index.map(|index| state.keys.remove(index)).is_some())
+    }
+
     async fn ping(&self) -> Result<(), StoreError> {
         self.here().map(|_| ())
     }
@@ -180,6 +240,8 @@ pub(crate) struct RelayState {
     pub(crate) connections: Vec<ConnectionInfo>,
     pub(crate) storage: StorageHealth,
     pub(crate) closed: Vec<(UserId, DeviceId, CloseReason)>,
+    pub(crate) logged_out: Vec<UserId>,
+    pub(crate) revoked: Vec<(UserId, ApiKeyId)>,
 }
 
 impl RelayRecorder {
@@ -212,6 +274,24 @@ impl RelayPort for RelayRecorder {
         Ok(())
     }
 
+    async fn log_out(&self, user: UserId) -> Result<(), RouterUnavailable> {
+        let mut state = self.state();
+        if state.router_away {
+            return Err(RouterUnavailable);
+        }
+        state.logged_out.push(user);
+        Ok(())
+    }
+
+    async fn revoke(&self, user: UserId, api_key: ApiKeyId) -> Result<(), RouterUnavailable> {
+        let mut state = self.state();
+        if state.router_away {
+            return Err(RouterUnavailable);
+        }
+        state.revoked.push((user, api_key));
+        Ok(())
+    }
+
     fn storage_health(&self) -> StorageHealth {
         self.state().storage.clone()
     }
@@ -234,8 +314,9 @@ impl Fixture {
         let api = Api {
             store: store.clone(),
             relay: relay.clone(),
-            authenticator: Authenticator::new(&rules()).unwrap(),
+            authenticator: Authenticator::new(&rules(), store.clone()).unwrap(),
             admin_token: AdminToken::new(&Secret::new(ADMIN_TOKEN)),
+            handshakes: Handshakes::new(Rate { burst: 3, per_second: 1 }, Vec::new()),
         };
         Fixture { store, relay, api: web::Data::new(api) }
     }
@@ -247,7 +328,7 @@ impl Fixture {
 }
 
 pub(crate) fn rules() -> TokenRules {
-    TokenRules { secret: Secret::new("k".repeat(32)), issuer: None, audience: None }
+    TokenRules { secret: Some(Secret::new("k".repeat(32))), ..TokenRules::default() }
 }
 
 /// An `Authorization` header for this account.
@@ -258,4 +339,59 @@ pub(crate) fn bearer_of(user: &str) -> (&'static str, String) {
 
 pub(crate) fn no_device_link() -> Mount {
     Arc::new(|_| {})
+}
+
+/// What came back: status, body (null if empty), and the headers that matter.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Value,
+    pub(crate) challenge: Option<String>,
+    pub(crate) allow: Option<String>,
+}
+
+impl Answer {
+    pub(crate) fn code(&self) -> &str {
+        self.body["error"]["code"].as_str().unwrap_or_default()
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        self.body["error"]["message"].as_str().unwrap_or_default()
+    }
+}
+
+pub(crate) async fn call_with(
+    fixture: &Fixture,
+    authorization: Option<(&'static str, String)>,
+    method: &str,
+    path: &str,
+    body: String,
+) -> Answer {
+    let app = App::new().wrap(default_headers()).configure(|config| public_routes(config, fixture.api.clone(), &no_device_link()));
+    let app = test::init_service(app).await;
+    let mut request = test::TestRequest::with_uri(path).method(method.parse().unwrap()).set_payload(body);
+    if let Some(header) = authorization {
+        request = request.insert_header(header);
+    }
+    let response = test::call_service(&app, request.to_request()).await;
+    let header = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+    let (challenge, allow) = (header("www-authenticate"), header("allow"));
+    assert_eq!(header("cache-control").as_deref(), Some("no-store"));
+    let status = response.status().as_u16();
+    let body = test::read_body(response).await;
+    let body = if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).unwrap() };
+    Answer { status, body, challenge, allow }
+}
+
+pub(crate) async fn call(fixture: &Fixture, user: &str, method: &str, path: &str, body: Value) -> Answer {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    call_with(fixture, Some(bearer_of(user)), method, path, body).await
+}
+
+/// Makes an API key of this account with these scopes: its id, and an `Authorization` header with it.
+pub(crate) async fn api_key_of(fixture: &Fixture, user: &str, scopes: &str) -> (String, (&'static str, String)) {
+    let scopes: Vec<&str> = scopes.split(',').collect();
+    let made = call(fixture, user, "POST", "/api/api-keys", json!({"scopes": scopes})).await;
+    assert_eq!(made.status, 201, "{}", made.body);
+    let text = |field: &str| made.body[field].as_str().unwrap().to_owned();
+    (text("apiKeyId"), ("Authorization", format!("Bearer {}", text("apiKey"))))
 }

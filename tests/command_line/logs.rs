@@ -93,6 +93,52 @@ async fn are_told(relay: &RelayProcess, account: &Account, ended: &[(String, &st
     }
 }
 
+/// C90 for API keys: in whatever way one is used, well or badly, it is in no answer but the first, and in no line.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_key_is_in_no_log_and_no_answer() {
+    let relay = RelayProcess::start(&["--log", "trace"]).await;
+    let account = Account::new(&relay, 1, 1).await;
+    let key = account.api_key("rpc").await;
+    let unknown = format!("rk_{}", "Unknown".repeat(7)).split_at(46).0.to_owned();
+    let malformed = "rk_marker-of-a-malformed-key".to_owned();
+    let mut answers = String::new();
+
+    let own = account.with_token(&key.api_key);
+    let (mut socket, _) = registered(&own).await;
+    socket.text(&json!({"type": key.api_key, "payload": {}}).to_string()).await;
+    answers += &socket.next_text().await;
+    let phone = RawOptions::device_link(&own.address, &own.token, Role::Mobile, Some(own.desktops[0]));
+    let mut phone = RawSocket::open(&phone).await;
+    phone.register(own.phones[0]).await;
+    let request = json!({"id": "a", "method": "session.get", "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"});
+    phone.text(&json!({"type": "rpc.request", "payload": request}).to_string()).await;
+    answers += &phone.next_text().await;
+    assert!(answers.contains("-32027") && answers.contains("unknownMessageType"), "{answers}");
+
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let mut call = async |token: &str, statuses: [u16; 3]| {
+        for (path, status) in ["/api/devices", "/api/api-keys", "/ws/device-link"].into_iter().zip(statuses) {
+            let answer = client.get(account.address.http(path)).bearer_auth(token).send().await.unwrap();
+            assert_eq!(answer.status(), status, "{path}");
+            answers += &format!("{:?} {}", answer.headers().clone(), answer.text().await.unwrap());
+        }
+    };
+    call(&key.api_key, [403, 403, 400]).await;
+    account.api_keys().revoke(key.shown.api_key_id).await.unwrap();
+    for token in [&key.api_key, &unknown, &malformed] {
+        call(token, [401, 401, 400]).await;
+    }
+    assert_eq!(socket.closed(PATIENCE).await.unwrap().0, 1008);
+
+    let log = relay.log();
+    assert!(log.contains("TRACE") && log.contains("api key made") && log.contains("api key revoked"), "the log is as detailed as it gets");
+    for secret in [&key.api_key[3..], &unknown[3..], &malformed[3..]] {
+        let line = log.lines().find(|line| line.contains(secret));
+        assert!(line.is_none(), "{secret}: {}", line.unwrap_or_default());
+        assert!(!answers.contains(secret), "{secret}: {answers}");
+    }
+}
+
 const DEVICE_NAME: &str = "marker-of-the-device-name";
 const SOCKET_NAME: &str = "marker-of-the-socket-name";
 const PARAMS: &str = "marker-of-the-params";

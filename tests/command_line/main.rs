@@ -3,11 +3,12 @@
 //! | module | shows |
 //! | --- | --- |
 //! | `printed` | the commands that `relay serve` prints, typed as they stand |
-//! | `use_of` | devices, tokens, wrong use |
+//! | `use_of` | devices, API keys, tokens, wrong use |
 //! | `serve` | starts that cannot be, two processes, the ready file, signals, `relay migrate` |
 //! | `database` | a database server that is not there, or refuses |
 //! | `clients` | `relay desktop` and `relay phone` against a server that does what each test needs |
 //! | `waiting` | `relay phone` while its desktop is away |
+//! | `bench` | `relay bench`: what it starts, prints and leaves behind |
 //! | `logs` | which lines there are, and what is in none of them |
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
@@ -15,6 +16,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bench;
 mod clients;
 mod database;
 mod logs;

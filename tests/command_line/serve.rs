@@ -1,11 +1,11 @@
-//! Starts that cannot be, two processes on one directory, the ready file, signals, `relay migrate`.
+//! Starts that cannot be, an issuer's keys in a file, two processes on one directory, the ready file, signals, `relay migrate`.
 
 use crate::{
     Server, USER, finish, serve,
-    support::{PATIENCE, data_dir::DataDir},
+    support::{PATIENCE, data_dir::DataDir, signing_keys::P256_A, token::epoch_s},
     text,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader},
     net::TcpListener,
@@ -125,6 +125,30 @@ async fn a_signal_during_the_start_ends_it_and_leaves_nothing_behind() {
     let server = Server::start(&directory, &[]);
     assert!(names(&server, &directory).is_empty());
     assert_eq!(server.end("-TERM"), Some(0));
+}
+
+#[test]
+fn with_an_issuers_keys_alone_only_its_tokens_are_taken_and_no_secret_is_made() {
+    let directory = DataDir::new();
+    let publish = |kid: &str| std::fs::write(directory.path().join("keys.json"), json!({"keys": [P256_A.jwk(kid)]}).to_string()).unwrap();
+    publish("one");
+    let server = Server::start(&directory, &["--jwks", "keys.json"]);
+    assert!(!directory.path().join("relay-data/jwt-secret").exists());
+    assert!(server.start_up_text.iter().any(|line| line.contains("export RELAY_TOKEN=")), "{:?}", server.start_up_text);
+
+    let list = |flags: &[&str]| finish(&directory, &[&["device", "list", "--url", &server.url], flags].concat());
+    let token = |kid: &str| P256_A.sign(Some(kid), &json!({"sub": USER, "exp": epoch_s() + 3600}));
+    assert_eq!(list(&["--token", &token("one")]).status.code(), Some(0));
+    // A file that is replaced is read when a token shows that it must have been.
+    publish("two");
+    assert_eq!(list(&["--token", &token("two")]).status.code(), Some(0));
+    assert_eq!(list(&["--token", &token("one")]).status.code(), Some(1));
+
+    let by_secret = list(&["--user", USER, "--jwt-secret", &"s".repeat(32)]);
+    assert_eq!(by_secret.status.code(), Some(1), "{}", text(&by_secret.stderr));
+    let without = finish(&directory, &["token", "--user", USER]);
+    assert_eq!(without.status.code(), Some(1));
+    assert!(text(&without.stderr).contains("only its issuer's tokens"), "{}", text(&without.stderr));
 }
 
 #[test]

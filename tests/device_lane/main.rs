@@ -3,10 +3,14 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod api_keys;
 mod closes;
+mod hostile;
+mod issuer_keys;
 mod presence;
 mod rate;
 mod registration;
 mod rpc;
 mod stalled_peers;
+mod strangers;
 mod transport;

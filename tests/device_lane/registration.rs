@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod every_error;
 mod frames;
 mod resume;
 mod resume_after_close;

@@ -7,12 +7,14 @@
 mod answers;
 mod bytes;
 mod deadlines;
+mod every_refusal;
 mod lost_desktops;
 mod lost_phones;
 mod pending;
 mod refusals;
 mod round_trip;
 mod traffic;
+mod unanswered;
 
 use crate::support::{
     PATIENCE,

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod others;
+
 use crate::support::{
     PATIENCE,
     account::Account,

@@ -6,6 +6,7 @@ use super::{
 };
 use relay_endpoints::{
     address::RelayAddress,
+    api_keys::{ApiKeys, CreatedApiKey, NewApiKey},
     desktop::DesktopOptions,
     devices::{Devices, NewDevice},
     link::LinkOptions,
@@ -45,6 +46,30 @@ impl Account {
     /// The HTTP client of this account.
     pub fn devices(&self) -> Devices {
         Devices::new(self.address.clone(), self.token.clone()).unwrap()
+    }
+
+    /// The client of this account's API keys.
+    pub fn api_keys(&self) -> ApiKeys {
+        ApiKeys::new(self.address.clone(), self.token.clone()).unwrap()
+    }
+
+    /// Makes an API key with these scopes.
+    pub async fn api_key(&self, scopes: &str) -> CreatedApiKey {
+        let key = NewApiKey { name: Some("test".to_owned()), scopes: scopes.parse().unwrap() };
+        self.api_keys().create(&key).await.expect("the relay makes a key")
+    }
+
+    /// The same account and devices, with this token.
+    pub fn with_token(&self, token: &str) -> Account {
+        let (desktops, phones) = (self.desktops.clone(), self.phones.clone());
+        Account { address: self.address.clone(), user: self.user, token: token.to_owned(), desktops, phones }
+    }
+
+    /// `POST /api/auth/logout` with this body: the status.
+    pub async fn log_out(&self, body: &serde_json::Value) -> u16 {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let call = client.post(self.address.http("/api/auth/logout")).bearer_auth(&self.token).json(body);
+        call.send().await.unwrap().status().as_u16()
     }
 
     /// Registers one more device.

@@ -5,11 +5,14 @@
 
 pub mod account;
 pub mod data_dir;
+pub mod desktop_process;
+pub mod issuer;
 pub mod postgres;
 pub mod raw_socket;
 pub mod relay_process;
 pub mod running_desktop;
 pub mod scale;
+pub mod signing_keys;
 pub mod stall_proxy;
 pub mod token;
 pub mod wire;

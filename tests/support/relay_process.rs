@@ -44,15 +44,31 @@ pub struct RelayProcess {
 impl RelayProcess {
     /// Starts a relay with fresh data and waits until it serves.
     pub async fn start(extra_args: &[&str]) -> Self {
-        Self::start_on(Arc::new(DataDir::new()), extra_args).await
+        Self::start_in(&[], extra_args).await
+    }
+
+    /// The same with these variables in its environment.
+    pub async fn start_in(environment: &[(&str, &str)], extra_args: &[&str]) -> Self {
+        Self::spawn(relay(), Arc::new(DataDir::new()), environment, extra_args).await
+    }
+
+    /// Starts a relay with fresh data that may have this many files open, and no more.
+    pub async fn start_with_descriptors(descriptors: u32, extra_args: &[&str]) -> Self {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &descriptors.to_string(), env!("CARGO_BIN_EXE_relay")]);
+        Self::spawn(limited, Arc::new(DataDir::new()), &[], extra_args).await
     }
 
     /// Starts a relay on the data of another one, which may still run or be gone.
     pub async fn start_on(data_dir: Arc<DataDir>, extra_args: &[&str]) -> Self {
+        Self::spawn(relay(), data_dir, &[], extra_args).await
+    }
+
+    async fn spawn(mut command: Command, data_dir: Arc<DataDir>, environment: &[(&str, &str)], extra_args: &[&str]) -> Self {
         // Two processes on one directory must not share these files.
         let own = tempfile::Builder::new().prefix("process-").tempdir_in(data_dir.path()).unwrap().keep();
         let (ready_file, log) = (own.join("ready.json"), own.join("log"));
-        let mut child = Command::new(env!("CARGO_BIN_EXE_relay"))
+        let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--jwt-secret", TEST_SECRET])
             .arg("--ready-file")
             .arg(&ready_file)
@@ -62,6 +78,7 @@ impl RelayProcess {
             // The relay reads its configuration from RELAY_*; a developer's own settings must not change a test.
             .envs_without_relay()
             .envs(RATE_RAISED)
+            .envs(environment.iter().copied())
             .envs(data_dir.database_url().map(|url| ("RELAY_DATABASE_URL", url)))
             .env("NO_COLOR", "1")
             .stdin(Stdio::null())
@@ -182,6 +199,10 @@ impl Drop for RelayProcess {
 pub fn is_error(line: &str) -> bool {
     let level_is_error = line.split_whitespace().take(3).any(|word| word == "ERROR") || line.contains(r#""level":"ERROR""#);
     level_is_error || line.contains("panicked at")
+}
+
+fn relay() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_relay"))
 }
 
 trait WithoutRelayVariables {

@@ -32,8 +32,9 @@ pub fn token_with(user: UserId, secret: &str, expires_in_s: i64) -> String {
     encode(&Header::default(), &claims, &key).unwrap()
 }
 
+/// Wall time in seconds, as tokens have it.
 #[expect(clippy::disallowed_methods, reason = "a token's expiry is wall time")]
-fn epoch_s() -> i64 {
+pub fn epoch_s() -> i64 {
     let now: Duration = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     i64::try_from(now.as_secs()).unwrap()
 }

@@ -5,14 +5,15 @@
 
 use super::{
     gate::GateLimits,
-    link::{Link, Registration},
+    gated_input::Intake,
+    link::{Held, Link, Registration},
 };
 use crate::{
     clock,
     directory::Directory,
     mailbox::{self, Refused},
     user_router::{
-        actor::{Registering, Step, UserRouter},
+        actor::{Registering, Routed, Step, UserRouter},
         message::Input,
     },
 };
@@ -24,7 +25,7 @@ use bytestring::ByteString;
 use relay_protocol::{
     close::CloseReason, device::Role, envelope::Inbound, error::FrameError, identity::Identity, rpc::Request, text::Text,
 };
-use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
 /// What a socket needs to know of the configuration.
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +43,7 @@ pub(super) struct DeviceSocket {
     directory: Arc<Directory>,
     heartbeat_interval: Duration,
     header_target: Option<String>,
-    /// Why the gate ended the input, if it did.
-    violation: Rc<Cell<Option<CloseReason>>>,
+    intake: Rc<Intake>,
     /// The account's router, kept from the first registration on.
     router: Option<Addr<UserRouter>>,
     /// Fragments of the unfinished message; the gate bounds their sum.
@@ -56,20 +56,22 @@ impl DeviceSocket {
         directory: Arc<Directory>,
         heartbeat_interval: Duration,
         header_target: Option<String>,
-        violation: Rc<Cell<Option<CloseReason>>>,
+        intake: Rc<Intake>,
     ) -> Self {
-        DeviceSocket { link, directory, heartbeat_interval, header_target, violation, router: None, fragments: BytesMut::new() }
+        DeviceSocket { link, directory, heartbeat_interval, header_target, intake, router: None, fragments: BytesMut::new() }
     }
 
     fn on_text(&mut self, text: ByteString, ctx: &mut WebsocketContext<Self>) {
-        if let Err(error) = self.on_frame(text, ctx) {
+        self.intake.unfinished_bytes.update(|held| held - text.len());
+        let held = Held::new(self.link.clone(), text.len());
+        if let Err(error) = self.on_frame(text, held, ctx) {
             tracing::debug!(socket = %self.link.id, code = error.code(), "frame not taken");
             self.answer(error.to_text());
         }
     }
 
-    fn on_frame(&mut self, text: ByteString, ctx: &mut WebsocketContext<Self>) -> Result<(), FrameError> {
-        match Inbound::parse(text)? {
+    fn on_frame(&mut self, text: ByteString, held: Held, ctx: &mut WebsocketContext<Self>) -> Result<(), FrameError> {
+        match Inbound::parse_with(self.link.identity.scopes, text)? {
             Inbound::Ping => self.answer(Text::from_static("{\"type\":\"pong\",\"payload\":{}}")),
             Inbound::Register(register) => {
                 if !self.link.begin_registration() {
@@ -80,11 +82,11 @@ impl DeviceSocket {
             }
             Inbound::Request(request) => {
                 self.registered_as(Role::Mobile)?;
-                self.on_request(request, ctx);
+                self.on_request(request, held, ctx);
             }
             Inbound::Response(response) => {
                 self.registered_as(Role::Desktop)?;
-                self.route(Input::Response { socket: self.link.id, response }, ctx);
+                self.route(Input::Response { socket: self.link.id, response }, held, ctx);
             }
         }
         Ok(())
@@ -97,20 +99,20 @@ impl DeviceSocket {
         if self.link.role == role { Ok(()) } else { Err(FrameError::WrongRole) }
     }
 
-    fn on_request(&mut self, request: Request, ctx: &mut WebsocketContext<Self>) {
+    fn on_request(&mut self, request: Request, held: Held, ctx: &mut WebsocketContext<Self>) {
         match request {
-            Request::Call(call) => self.route(Input::Call { socket: self.link.id, call }, ctx),
+            Request::Call(call) => self.route(Input::Call { socket: self.link.id, call }, held, ctx),
             Request::Refused { id_json, refusal } => self.answer(refusal.to_text(&id_json)),
         }
     }
 
     /// Hands something to the router. While its mailbox is full this socket stops reading, so its peer is slowed down and nothing is
     /// lost.
-    fn route(&mut self, input: Input, ctx: &mut WebsocketContext<Self>) {
+    fn route(&mut self, input: Input, held: Held, ctx: &mut WebsocketContext<Self>) {
         let Some(router) = &self.router else { return };
-        match mailbox::offer(router, Step(input)) {
+        match mailbox::offer(router, Routed { input, held }) {
             Ok(()) => {}
-            Err(Refused::Full(step)) => ctx.wait(router.send(step).into_actor(self).map(|_sent, _, _| ())),
+            Err(Refused::Full(routed)) => ctx.wait(router.send(routed).into_actor(self).map(|_sent, _, _| ())),
             Err(Refused::Gone(_)) => self.close(CloseReason::RouterFailed, ctx),
         }
     }
@@ -172,9 +174,14 @@ impl StreamHandler<Result<Message, ProtocolError>> for DeviceSocket {
 
     /// The input has ended: by the gate's verdict, or because the peer has gone.
     fn finished(&mut self, ctx: &mut Self::Context) {
-        match self.violation.take() {
-            Some(violation) => self.close(violation, ctx),
-            None => ctx.stop(),
+        match (self.intake.violation.take(), &self.router) {
+            (Some(reason @ CloseReason::Saturated), Some(router)) => {
+                // No fault of its peer's: the router tells others why.
+                mailbox::deliver(router, Step(Input::Retire { socket: self.link.id, reason }));
+                self.close(reason, ctx);
+            }
+            (Some(violation), _) => self.close(violation, ctx),
+            (None, _) => ctx.stop(),
         }
     }
 }
@@ -182,6 +189,7 @@ impl StreamHandler<Result<Message, ProtocolError>> for DeviceSocket {
 impl Drop for DeviceSocket {
     fn drop(&mut self) {
         self.link.set_ended();
+        self.link.inbound.give_back(self.intake.unfinished_bytes.take());
         if let Some(router) = &self.router {
             mailbox::deliver(router, Step(Input::SocketClosed { socket: self.link.id }));
         }

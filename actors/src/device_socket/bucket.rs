@@ -59,6 +59,12 @@ impl Bucket {
         self.credit >= TOKEN
     }
 
+    /// Whether nothing is missing: a bucket like a new one.
+    pub fn is_full(&mut self, now: Instant) -> bool {
+        self.refill(now);
+        self.credit == u64::from(self.rate.burst) * TOKEN
+    }
+
     /// A clock that stands still, or is asked late, gives nothing and takes nothing away.
     fn refill(&mut self, now: Instant) {
         let passed = u64::try_from(now.saturating_duration_since(self.counted).as_nanos()).unwrap_or(u64::MAX);
@@ -98,6 +104,15 @@ mod tests {
             assert!(!bucket.has_token(now));
             assert_eq!(bucket.take(now), Err(now + Duration::from_millis(100)));
         }
+    }
+
+    #[test]
+    fn a_bucket_is_full_again_when_its_last_token_is_back() {
+        let now = clock::now();
+        let mut bucket = Bucket::new(Rate { burst: 5, per_second: 10 }, now);
+        assert!(bucket.is_full(now));
+        assert!(bucket.take(now).is_ok() && bucket.take(now).is_ok());
+        assert!(!bucket.is_full(now + Duration::from_millis(199)) && bucket.is_full(now + Duration::from_millis(200)));
     }
 
     #[test]

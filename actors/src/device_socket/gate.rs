@@ -68,6 +68,8 @@ pub struct Gate {
     closing: bool,
     /// The chunk under judgement held bytes of a message.
     grew: bool,
+    /// What the headers in the chunk under judgement claim for messages that are not dropped.
+    claimed: u64,
     /// What happens to a message without a token.
     over_limit: OverLimit,
     tokens: Bucket,
@@ -127,6 +129,8 @@ pub struct Passed {
     pub bytes: usize,
     /// How many bytes of this chunk have been judged: the rest must be judged next.
     pub judged: usize,
+    /// Payload bytes of messages that the headers among them claim: what is buffered once they pass.
+    pub claimed: u64,
     /// Why nothing after them may.
     pub violation: Option<CloseReason>,
     /// The next frame must not be judged before this time.
@@ -148,6 +152,7 @@ impl Gate {
             close: Vec::new(),
             closing: false,
             grew: false,
+            claimed: 0,
             over_limit: match role {
                 Role::Desktop => OverLimit::Paced,
                 Role::Mobile => OverLimit::Dropped,
@@ -182,6 +187,12 @@ impl Gate {
 
     /// Judges a chunk, or its start. After a violation the gate must not be asked again.
     pub fn judge(&mut self, chunk: &[u8], registered: bool, now: Instant) -> Passed {
+        self.claimed = 0;
+        let passed = self.judge_frames(chunk, registered, now);
+        Passed { claimed: self.claimed, ..passed }
+    }
+
+    fn judge_frames(&mut self, chunk: &[u8], registered: bool, now: Instant) -> Passed {
         let mut held = Bytes::copy_from_slice(&self.header.bytes[..self.header.length]);
         self.grew = false;
         let mut passed = 0;
@@ -335,6 +346,9 @@ impl Gate {
         }
         self.message = Some(message);
         self.grew = true;
+        if !message.dropped {
+            self.claimed = self.claimed.saturating_add(length);
+        }
         Ok(())
     }
 

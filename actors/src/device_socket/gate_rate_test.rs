@@ -44,7 +44,7 @@ fn feed(gate: &mut Gate, input: &[u8], chunk_bytes: usize, registered: bool, now
     let mut outcome = Outcome::default();
     for mut chunk in input.chunks(chunk_bytes) {
         while !chunk.is_empty() {
-            let Passed { held, bytes, judged, violation, paced_until, refused } = gate.judge(chunk, registered, *now);
+            let Passed { held, bytes, judged, violation, paced_until, refused, claimed: _ } = gate.judge(chunk, registered, *now);
             outcome.passed.extend_from_slice(&held);
             outcome.passed.extend_from_slice(&chunk[..bytes]);
             outcome.refused.extend(refused.map(String::from));
@@ -70,6 +70,14 @@ fn phone(burst: u32, input: &[u8], registered: bool) -> Outcome {
         assert_eq!(fed(chunk_bytes), whole, "in chunks of {chunk_bytes}");
     }
     whole
+}
+
+#[test]
+fn what_is_dropped_claims_no_memory() {
+    let now = clock::now();
+    let mut gate = gate(Role::Mobile, 1, now);
+    assert_eq!(gate.judge(&text("{}"), true, now).claimed, 2);
+    assert_eq!(gate.judge(&text(&request(r#""a""#, "1")), true, now).claimed, 0);
 }
 
 fn text(message: &str) -> Vec<u8> {

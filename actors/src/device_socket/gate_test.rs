@@ -61,6 +61,22 @@ fn verdict(frames: &[Vec<u8>]) -> Option<CloseReason> {
 }
 
 #[test]
+fn a_message_is_claimed_by_its_headers_before_anything_of_it_has_come() {
+    let whole = frame(FIN | TEXT, 70_000);
+    let (header, payload) = whole.split_at(14);
+    let mut gate = Gate::new(LIMITS, Role::Desktop, clock::now());
+    let claimed = |gate: &mut Gate, bytes: &[u8]| gate.judge(bytes, true, clock::now()).claimed;
+    assert_eq!(claimed(&mut gate, &header[..9]), 0, "the length is not whole");
+    assert_eq!(claimed(&mut gate, &header[9..]), 70_000);
+    assert_eq!(claimed(&mut gate, payload), 0, "once");
+    // Fragments are claimed one by one; control frames are not, and a refused one is not.
+    let fragments =
+        [frame(TEXT, 300), frame(FIN | PING, 100), frame(CONTINUATION, 200), frame(FIN | CONTINUATION, 0), frame(FIN | TEXT, 7)];
+    assert_eq!(claimed(&mut gate, &fragments.concat()), 507);
+    assert_eq!(claimed(&mut gate, &frame(FIN | TEXT, 100_001)), 0);
+}
+
+#[test]
 fn good_frames_pass_unchanged() {
     let frames = [
         frame(FIN | TEXT, 0),
@@ -215,7 +231,7 @@ fn a_header_that_is_held_back_is_not_copied_twice() {
     let mut gate = Gate::new(LIMITS, Role::Mobile, clock::now());
     let whole = frame(FIN | TEXT, 3);
     let mut judge = |bytes: &[u8]| gate.judge(bytes, true, clock::now());
-    assert_eq!(judge(&whole[..4]), Passed { judged: 4, ..Passed::default() });
+    assert_eq!(judge(&whole[..4]), Passed { judged: 4, claimed: 3, ..Passed::default() });
     assert_eq!(judge(&whole[4..5]), Passed { judged: 1, ..Passed::default() });
     assert_eq!(judge(&whole[5..]), Passed { held: Bytes::copy_from_slice(&whole[..5]), bytes: 4, judged: 4, ..Passed::default() });
 }

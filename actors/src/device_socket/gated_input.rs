@@ -23,12 +23,21 @@ use std::{
 };
 use tokio::time::Sleep;
 
-/// The gate on a connection's input, as the codec reads it. It ends at the first violation, which it leaves in `violation`.
+/// What the gate tells the actor behind the codec. Both run in one task.
+#[derive(Debug, Default)]
+pub(super) struct Intake {
+    /// Why the gate ended the input, if it did.
+    pub(super) violation: Cell<Option<CloseReason>>,
+    /// Bytes that the link has taken for a message that the actor has not received whole.
+    pub(super) unfinished_bytes: Cell<usize>,
+}
+
+/// The gate on a connection's input, as the codec reads it. It ends at the first violation, which it leaves in the intake.
 pub(super) struct GatedInput {
     input: SharedInput,
     link: Arc<Link>,
     counters: Arc<Counters>,
-    violation: Rc<Cell<Option<CloseReason>>>,
+    intake: Rc<Intake>,
     pace: Pace,
     ended: bool,
 }
@@ -63,8 +72,19 @@ impl Pace {
 }
 
 impl GatedInput {
-    pub(super) fn new(input: SharedInput, link: Arc<Link>, counters: Arc<Counters>, violation: Rc<Cell<Option<CloseReason>>>) -> Self {
-        GatedInput { input, link, counters, violation, pace: Pace::default(), ended: false }
+    pub(super) fn new(input: SharedInput, link: Arc<Link>, counters: Arc<Counters>, intake: Rc<Intake>) -> Self {
+        GatedInput { input, link, counters, intake, pace: Pace::default(), ended: false }
+    }
+
+    /// Takes what the headers claim before the codec sees them, since it reserves as much at once.
+    fn take(&self, claimed: u64) -> bool {
+        // The gate lets in no message that is larger than its cap, which is a size in memory.
+        let bytes = usize::try_from(claimed).unwrap_or(usize::MAX);
+        let taken = bytes == 0 || self.link.inbound.take(bytes);
+        if taken {
+            self.intake.unfinished_bytes.update(|held| held + bytes);
+        }
+        taken
     }
 }
 
@@ -80,7 +100,7 @@ impl Stream for GatedInput {
                 return Poll::Pending;
             }
             let (registered, now) = (self.link.registration().is_some(), clock::now());
-            let Judged { mut chunk, passed, progress, dropped } = match self.input.poll_judged(registered, now, cx) {
+            let Judged { mut chunk, mut passed, progress, dropped } = match self.input.poll_judged(registered, now, cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => {
                     self.ended = true;
@@ -98,8 +118,11 @@ impl Stream for GatedInput {
                 // A closing connection takes nothing more, and needs nothing more.
                 let _ = self.link.lane.push(RpcRefusal::RateLimited.to_text(&id_json));
             }
+            if !self.take(passed.claimed) {
+                (passed.bytes, passed.violation) = (0, Some(CloseReason::Saturated));
+            }
             if let Some(violation) = passed.violation {
-                self.violation.set(Some(violation));
+                self.intake.violation.set(Some(violation));
                 self.ended = true;
             }
             if passed.bytes == 0 {

@@ -4,13 +4,15 @@
 //! what is queued here is, to one slice, what the peer has not taken, and a peer that reads nothing costs what its lane holds.
 //! Control frames go between messages, never into one.
 
+use super::budget::Share;
+use crate::clock;
 use bytes::{Bytes, BytesMut};
 use relay_protocol::{close::CloseReason, text::Text};
 use std::{
     collections::VecDeque,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     task::{Context, Waker},
     time::Instant,
@@ -43,8 +45,12 @@ pub enum Refused {
 #[derive(Debug)]
 pub struct Lane {
     queue: Mutex<Queue>,
-    queued_bytes: AtomicUsize,
+    /// Whether `queue.closing` is set, for who must not wait for the lock.
+    closing: AtomicBool,
+    /// As much of the process's budget as `queue.bytes`.
+    share: Share,
     bytes_max: usize,
+    ceiling: usize,
 }
 
 #[derive(Debug)]
@@ -57,6 +63,8 @@ struct Queue {
     /// The front frame has been pulled in part.
     mid_frame: bool,
     bytes: usize,
+    /// The transport has gone: nothing is taken any more.
+    ended: bool,
     /// A message found no room since the last pull.
     refused: bool,
     last_pull: Instant,
@@ -103,8 +111,8 @@ pub enum Pulled {
 }
 
 impl Lane {
-    /// An empty lane that holds at most `bytes_max`.
-    pub fn new(bytes_max: usize, now: Instant) -> Self {
+    /// An empty lane that holds at most `bytes_max`, and what must not be dropped up to one message of `message_bytes_max` more.
+    pub fn new(bytes_max: usize, message_bytes_max: usize, share: Share, now: Instant) -> Self {
         let queue = Queue {
             frames: VecDeque::new(),
             pong: None,
@@ -112,45 +120,63 @@ impl Lane {
             closing: None,
             mid_frame: false,
             bytes: 0,
+            ended: false,
             refused: false,
             last_pull: now,
             waker: None,
         };
-        Lane { queue: Mutex::new(queue), queued_bytes: AtomicUsize::new(0), bytes_max }
+        let ceiling = bytes_max.saturating_add(message_bytes_max);
+        Lane { queue: Mutex::new(queue), closing: AtomicBool::new(false), share, bytes_max, ceiling }
     }
 
     /// Puts in a text message if there is room: a request, which may be refused.
     ///
     /// # Errors
-    /// [`Refused::Full`] when it does not fit, unless the lane is empty: one message always fits.
+    /// [`Refused::Full`] when it does not fit, unless the lane is empty: one message always fits. Or when all lanes together hold as
+    /// much as they may.
     pub fn offer(&self, text: Text) -> Result<(), Refused> {
-        let mut queue = self.lock();
-        let cost = text.len() + FRAME_OVERHEAD_BYTES;
-        if queue.bytes > 0 && queue.bytes + cost > self.bytes_max && queue.closing.is_none() {
+        let (mut queue, frame) = (self.lock(), Frame::new(text));
+        if queue.takes_nothing() {
+            return Err(Refused::Closing);
+        }
+        let cost = frame.cost() + FRAME_OVERHEAD_BYTES;
+        if queue.bytes > 0 && queue.bytes + cost > self.bytes_max {
             queue.refused = true;
             return Err(Refused::Full);
         }
-        self.put(queue, text)
+        if !self.share.offer(cost) {
+            // That is not this lane's doing, so it does not count as full.
+            return Err(Refused::Full);
+        }
+        self.put(queue, frame, cost);
+        Ok(())
     }
 
-    /// Puts in a text message that must not be dropped: a reply, presence, an error. It may take the lane over its bound; the sweep
-    /// then retires the connection as soon as its transport stands still.
+    /// Puts in a text message that must not be dropped: a reply, presence, an error. It may take the lane over its bound by one
+    /// maximal message; what would go further ends the connection as `saturated`, whether its peer reads or not.
     ///
     /// # Errors
+    /// [`Refused::Full`] when it has just done so, or when all lanes together are as far over theirs; from then on
     /// [`Refused::Closing`].
     pub fn push(&self, text: Text) -> Result<(), Refused> {
-        self.put(self.lock(), text)
-    }
-
-    fn put(&self, mut queue: MutexGuard<'_, Queue>, text: Text) -> Result<(), Refused> {
-        if queue.closing.is_some() {
+        let (queue, frame) = (self.lock(), Frame::new(text));
+        if queue.takes_nothing() {
             return Err(Refused::Closing);
         }
-        let frame = Frame::new(text);
-        queue.bytes += frame.cost() + FRAME_OVERHEAD_BYTES;
+        let cost = frame.cost() + FRAME_OVERHEAD_BYTES;
+        if (queue.bytes > 0 && queue.bytes + cost > self.ceiling) || !self.share.take(cost) {
+            drop(queue);
+            self.close(CloseReason::Saturated, clock::now());
+            return Err(Refused::Full);
+        }
+        self.put(queue, frame, cost);
+        Ok(())
+    }
+
+    fn put(&self, mut queue: MutexGuard<'_, Queue>, frame: Frame, cost: usize) {
+        queue.bytes += cost;
         queue.frames.push_back(frame);
         self.wake(queue);
-        Ok(())
     }
 
     /// Owes the peer a ping; several unsent ones are one.
@@ -192,12 +218,52 @@ impl Lane {
             return;
         }
         queue.closing = Some(closing);
+        self.closing.store(true, Relaxed);
         if drops_queue {
             let begun = usize::from(queue.mid_frame);
-            queue.frames.truncate(begun);
-            queue.bytes = queue.frames.iter().map(Frame::cost).sum();
+            self.keep(&mut queue, begun);
         }
         self.wake(queue);
+    }
+
+    /// Gives back everything at once, a message that has begun included, and ends the connection as `saturated`. False when there is
+    /// no place for a close frame, because a message has begun: then only ending the TCP connection is left.
+    #[must_use]
+    pub fn shed(&self, now: Instant) -> bool {
+        self.close(CloseReason::Saturated, now);
+        let mut queue = self.lock();
+        let cut = queue.mid_frame;
+        queue.mid_frame = false;
+        self.keep(&mut queue, 0);
+        if cut {
+            // Nothing may follow a piece of a frame.
+            (queue.ping, queue.pong) = (false, None);
+            if let Some(closing) = &mut queue.closing {
+                (closing.frame, closing.lingers) = (None, false);
+            }
+        }
+        self.wake(queue);
+        !cut
+    }
+
+    /// The transport has gone: what is left can reach nobody, and nothing more is taken.
+    pub fn end(&self) {
+        let mut queue = self.lock();
+        queue.ended = true;
+        self.keep(&mut queue, 0);
+    }
+
+    /// Drops all frames but the first few.
+    fn keep(&self, queue: &mut Queue, frames: usize) {
+        queue.frames.truncate(frames);
+        let left = queue.frames.iter().map(Frame::cost).sum();
+        self.share.give_back(queue.bytes - left);
+        queue.bytes = left;
+    }
+
+    /// Whether the connection is closing.
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Relaxed)
     }
 
     /// When the close began.
@@ -216,7 +282,7 @@ impl Lane {
 
     /// Bytes that the transport has not taken, bookkeeping counted.
     pub fn queued_bytes(&self) -> usize {
-        self.queued_bytes.load(Relaxed)
+        self.share.held()
     }
 
     /// When the lane holds as much as it may, or so much that a message found no room: when the transport last took something.
@@ -230,9 +296,10 @@ impl Lane {
         let mut queue = self.lock();
         queue.last_pull = now;
         queue.refused = false;
+        let before = queue.bytes;
         let slice = queue.next_slice();
         if !slice.is_empty() {
-            self.queued_bytes.store(queue.bytes, Relaxed);
+            self.share.give_back(before - queue.bytes);
             return Pulled::Slice(slice);
         }
         match &queue.closing {
@@ -253,7 +320,6 @@ impl Lane {
     }
 
     fn wake(&self, queue: MutexGuard<'_, Queue>) {
-        self.queued_bytes.store(queue.bytes, Relaxed);
         let waker = queue.waker.clone();
         drop(queue);
         if let Some(waker) = waker {
@@ -263,6 +329,10 @@ impl Lane {
 }
 
 impl Queue {
+    fn takes_nothing(&self) -> bool {
+        self.ended || self.closing.is_some()
+    }
+
     fn next_slice(&mut self) -> Bytes {
         let mut slice = BytesMut::new();
         loop {

@@ -1,6 +1,9 @@
 //! The lane's order, bounds and accounts.
 
-use super::lane::{Lane, Pulled, Refused, SLICE_BYTES_MAX};
+use super::{
+    budget::{Budget, Share},
+    lane::{Lane, Pulled, Refused, SLICE_BYTES_MAX},
+};
 use crate::clock;
 use proptest::prelude::*;
 use relay_protocol::{close::CloseReason, text::Text};
@@ -15,8 +18,15 @@ use std::{
 
 const ROOM: usize = 1_000_000;
 
+/// What a lane may be over its bound in these tests.
+const MESSAGE_MAX: usize = 200_000;
+
+fn budget(bytes_max: usize) -> Arc<Budget> {
+    Arc::new(Budget::new(bytes_max, MESSAGE_MAX, Arc::default()))
+}
+
 fn lane(bytes_max: usize) -> Lane {
-    Lane::new(bytes_max, clock::now())
+    Lane::new(bytes_max, MESSAGE_MAX, Share::new(budget(usize::MAX / 2)), clock::now())
 }
 
 fn pull(lane: &Lane) -> Pulled {
@@ -229,12 +239,94 @@ fn the_puller_is_woken_for_anything_new() {
 #[test]
 fn a_full_lane_tells_when_its_transport_last_took_something() {
     let start = clock::now();
-    let lane = Lane::new(10, start);
+    let lane = Lane::new(10, MESSAGE_MAX, Share::new(budget(ROOM)), start);
     lane.push(text(200_000)).unwrap();
     assert_eq!(lane.full_since(), Some(start));
     let later = start + Duration::from_secs(5);
     lane.pull(later, &Context::from_waker(Waker::noop()));
     assert_eq!(lane.full_since(), Some(later));
+}
+
+#[test]
+fn what_must_not_be_dropped_goes_one_message_over_the_bound_and_then_ends_the_connection() {
+    let lane = lane(10_000);
+    lane.push(text(9_000)).unwrap();
+    lane.push(text(MESSAGE_MAX - 5_000)).unwrap();
+    // The transport takes something all the time: the small message, and a slice of the large one.
+    assert!(matches!((pull(&lane), pull(&lane)), (Pulled::Slice(_), Pulled::Slice(_))));
+    lane.push(text(70_000)).unwrap();
+    assert!(!lane.is_closing() && lane.queued_bytes() <= 10_000 + MESSAGE_MAX);
+    assert_eq!(lane.push(text(70_000)), Err(Refused::Full));
+    assert_eq!(lane.push(text(1)), Err(Refused::Closing));
+    assert_eq!(lane.end_reason(), "saturated");
+    assert!(lane.queued_bytes() < MESSAGE_MAX, "only the message that has begun is left");
+}
+
+#[test]
+fn lanes_share_what_all_of_them_may_hold() {
+    let budget = budget(100_000);
+    let [one, other] = [(); 2].map(|()| Lane::new(ROOM, MESSAGE_MAX, Share::new(budget.clone()), clock::now()));
+    one.push(text(60_000)).unwrap();
+    assert_eq!(other.offer(text(60_000)), Err(Refused::Full));
+    assert_eq!(other.full_since(), None, "it is not full itself");
+    other.push(text(60_000)).unwrap();
+    assert_eq!(budget.excess(), one.queued_bytes() + other.queued_bytes() - 100_000);
+    // One maximal message more than the budget, and not a byte beyond.
+    one.push(text(MESSAGE_MAX - 21_000)).unwrap();
+    assert_eq!(other.push(text(2_000)), Err(Refused::Full));
+    assert_eq!(other.end_reason(), "saturated");
+    drain(&one);
+    assert_eq!(budget.held(), 0);
+}
+
+#[test]
+fn every_way_out_of_a_lane_gives_its_bytes_back() {
+    let ways: [fn(&Lane); 6] = [
+        |lane| drop(drain(lane)),
+        |lane| lane.close(CloseReason::Silent, clock::now()),
+        |lane| lane.answer_close(None, clock::now()),
+        |lane| assert!(lane.shed(clock::now())),
+        Lane::end,
+        |_dropped| {},
+    ];
+    for (index, leave) in ways.into_iter().enumerate() {
+        let budget = budget(ROOM);
+        let lane = Lane::new(ROOM, MESSAGE_MAX, Share::new(budget.clone()), clock::now());
+        lane.push(text(100_000)).unwrap();
+        lane.push(text(0)).unwrap();
+        assert_eq!(budget.held(), lane.queued_bytes());
+        leave(&lane);
+        assert_eq!(budget.held(), lane.queued_bytes(), "way {index}");
+        drop(lane);
+        assert_eq!(budget.held(), 0, "way {index}");
+    }
+}
+
+#[test]
+fn a_lane_that_is_shed_gives_all_back_and_lets_nothing_follow_a_piece_of_a_frame() {
+    let budget = budget(ROOM);
+    let lane = Lane::new(ROOM, MESSAGE_MAX, Share::new(budget.clone()), clock::now());
+    lane.push(text(100_000)).unwrap();
+    lane.push(text(5)).unwrap();
+    pull(&lane);
+    lane.ping();
+    lane.pong(b"p");
+    assert!(!lane.shed(clock::now()), "a message has begun");
+    assert_eq!((budget.held(), drain(&lane)), (0, (Vec::new(), Pulled::Finished { lingers: false })));
+
+    let whole = self::lane(ROOM);
+    whole.push(text(5)).unwrap();
+    assert!(whole.shed(clock::now()));
+    let (bytes, end) = drain(&whole);
+    assert_eq!((frames(&bytes), end), (vec![(0x8, 2 + "saturated".len())], Pulled::Finished { lingers: true }));
+}
+
+#[test]
+fn nothing_is_kept_for_a_transport_that_has_gone() {
+    let lane = lane(ROOM);
+    lane.push(text(5)).unwrap();
+    lane.end();
+    assert_eq!((lane.push(text(5)), lane.offer(text(5)), lane.queued_bytes()), (Err(Refused::Closing), Err(Refused::Closing), 0));
 }
 
 proptest! {

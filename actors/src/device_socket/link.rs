@@ -4,9 +4,14 @@
 //! A websocket actor is polled from inside its response body, so it stands still while its peer reads nothing. Whatever must go
 //! on then is here, shared, and judged by the supervisor's sweep.
 
-use super::{lane::Lane, tcp::TcpHandle};
+use super::{
+    budget::{Budget, Share},
+    lane::Lane,
+    tcp::TcpHandle,
+};
 use crate::user_router::message::SocketId;
 use relay_protocol::{
+    close::CloseReason,
     device::Role,
     id::{ConnectionId, Route},
     identity::Identity,
@@ -32,10 +37,46 @@ pub struct Link {
     pub lane: Lane,
     /// Signs of life.
     pub activity: Activity,
+    /// Bytes of its unfinished message, as its headers claim them, and of its messages that wait for a router.
+    pub inbound: Share,
     registration: OnceLock<Registration>,
     registering: AtomicBool,
     ended: AtomicBool,
+    barred: OnceLock<CloseReason>,
     tcp: Option<Arc<TcpHandle>>,
+}
+
+/// What a socket may hold, and out of what.
+#[derive(Clone, Debug)]
+pub struct LinkBounds {
+    /// Bound of its outbound lane.
+    pub outbound_bytes_max: usize,
+    /// The largest message that the relay sends: what a lane may be over its bound.
+    pub message_bytes_max: usize,
+    /// What all lanes together hold.
+    pub outbound: Arc<Budget>,
+    /// What all sockets together have received and not handed on.
+    pub inbound: Arc<Budget>,
+}
+
+/// An inbound message that is held until this is dropped: in a mailbox, or while it is read.
+#[derive(Debug)]
+pub struct Held {
+    link: Arc<Link>,
+    bytes: usize,
+}
+
+impl Held {
+    /// A whole message of this many bytes, which its socket's [`Link::inbound`] has taken.
+    pub fn new(link: Arc<Link>, bytes: usize) -> Self {
+        Held { link, bytes }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.link.inbound.give_back(self.bytes);
+    }
 }
 
 /// A successful registration. A socket has at most one in its life.
@@ -51,16 +92,19 @@ pub struct Registration {
 
 impl Link {
     /// A link of a socket that has just opened. Without a TCP handle (in tests) a frozen actor can only be abandoned.
-    pub fn new(id: SocketId, identity: Identity, role: Role, outbound_bytes_max: usize, tcp: Option<Arc<TcpHandle>>, now: Instant) -> Self {
+    pub fn new(id: SocketId, identity: Identity, role: Role, bounds: &LinkBounds, tcp: Option<Arc<TcpHandle>>, now: Instant) -> Self {
+        let outbound = Share::new(bounds.outbound.clone());
         Link {
             id,
             identity,
             role,
-            lane: Lane::new(outbound_bytes_max, now),
+            lane: Lane::new(bounds.outbound_bytes_max, bounds.message_bytes_max, outbound, now),
             activity: Activity::new(now),
+            inbound: Share::new(bounds.inbound.clone()),
             registration: OnceLock::new(),
             registering: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            barred: OnceLock::new(),
             tcp,
         }
     }
@@ -85,6 +129,17 @@ impl Link {
     /// Claims the one registration that may be in progress. False when there is one, or the socket is registered.
     pub fn begin_registration(&self) -> bool {
         self.registration.get().is_none() && !self.registering.swap(true, Relaxed)
+    }
+
+    /// Lets no registration of it take effect from now on. One that has is the router's to end.
+    pub(super) fn bar(&self, reason: CloseReason) {
+        // The first reason stays.
+        let _ = self.barred.set(reason);
+    }
+
+    /// Why no registration of it may take effect any more: its bearer was logged out, or its API key revoked.
+    pub fn barred(&self) -> Option<CloseReason> {
+        self.barred.get().copied()
     }
 
     /// Whether the socket's actor has ended. A registration that reaches the router only then must not take effect.

@@ -9,6 +9,7 @@
 
 mod actor;
 mod bucket;
+mod budget;
 mod gate;
 mod gated_input;
 mod input;
@@ -32,9 +33,10 @@ mod traps_test;
 
 pub use actor::SocketConfig;
 pub use bucket::{Bucket, Rate};
+pub use budget::{Budget, Share};
 pub use gate::{Gate, GateLimits, Passed};
 pub use lane::{Lane, Pulled, Refused, SLICE_BYTES_MAX};
-pub use link::{Activity, Link, MessageProgress, Registration};
-pub use table::{OpenSocket, SocketTable};
+pub use link::{Activity, Held, Link, LinkBounds, MessageProgress, Registration};
+pub use table::{OpenSocket, SocketTable, TableLimits};
 pub use tcp::TcpHandle;
 pub use upgrade::{NotAnUpgrade, Sockets, check_upgrade};

@@ -37,11 +37,11 @@ impl Outgoing {
     /// Runs the actor as far as it goes now.
     fn poll_actor(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, actix_web::Error>>> {
         let polled = match &mut self.actor {
-            Some(actor) if self.socket.link().lane.closing_since().is_none() => actor.as_mut().poll_next(cx),
+            Some(actor) if !self.socket.link().lane.is_closing() => actor.as_mut().poll_next(cx),
             Some(_) => Poll::Ready(None),
             None => return Poll::Pending,
         };
-        if matches!(polled, Poll::Ready(None)) || self.socket.link().lane.closing_since().is_some() {
+        if matches!(polled, Poll::Ready(None)) || self.socket.link().lane.is_closing() {
             self.actor = None;
         }
         polled
@@ -65,7 +65,11 @@ impl Stream for Outgoing {
         }
         match this.socket.link().lane.pull(clock::now(), cx) {
             Pulled::Slice(slice) => Poll::Ready(Some(Ok(slice))),
-            Pulled::Finished { lingers: true } => this.poll_linger(cx).map(|()| None),
+            Pulled::Finished { lingers: true } => {
+                // It may have begun to close since the actor was polled; the rest of the input is read here now.
+                this.actor = None;
+                this.poll_linger(cx).map(|()| None)
+            }
             Pulled::Finished { lingers: false } => Poll::Ready(None),
             // Without an actor and without a close to send, the peer has gone.
             Pulled::Nothing if this.actor.is_none() => Poll::Ready(None),

@@ -2,7 +2,7 @@
 
 use super::{
     actor::{DeviceSocket, SocketConfig},
-    gated_input::GatedInput,
+    gated_input::{GatedInput, Intake},
     input::SharedInput,
     outgoing::Outgoing,
     table::SocketTable,
@@ -18,7 +18,7 @@ use actix_web::{
 use actix_web_actors::ws::{self, WebsocketContext};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use relay_protocol::{device::Role, identity::Identity};
-use std::{cell::Cell, rc::Rc, sync::Arc};
+use std::{rc::Rc, sync::Arc};
 
 /// A request that is no websocket upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,9 +97,9 @@ impl Sockets {
         let link = socket.link().clone();
         tracing::debug!(socket = %link.id, %role, "socket opened");
         let input = SharedInput::new(payload, self.config.gate, role, clock::now());
-        let violation = Rc::new(Cell::new(None));
-        let gated = GatedInput::new(input.clone(), link.clone(), self.directory.counters().clone(), violation.clone());
-        let actor = DeviceSocket::new(link, self.directory.clone(), self.config.heartbeat_interval, header_target, violation);
+        let intake = Rc::new(Intake::default());
+        let gated = GatedInput::new(input.clone(), link.clone(), self.directory.counters().clone(), intake.clone());
+        let actor = DeviceSocket::new(link, self.directory.clone(), self.config.heartbeat_interval, header_target, intake);
         // The gate has the real cap; the codec's own only must not be smaller.
         let codec = Codec::new().max_size(self.config.gate.message_bytes_max);
         let context = WebsocketContext::with_codec(actor, gated, codec);

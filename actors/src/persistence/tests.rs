@@ -4,8 +4,8 @@ use super::*;
 use crate::{
     clock::{self, EpochMs},
     store::{
-        Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted,
-        sqlite::SqliteStore,
+        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError,
+        Upserted, sqlite::SqliteStore,
     },
 };
 use actix::{Actor, Addr, prelude::SendError};
@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use relay_protocol::{
     device::{DeviceFacts, Presence, PresenceReason, Role},
-    id::{DeviceId, RelayInstanceId, UserId},
+    id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
     version::Version,
 };
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -122,6 +122,22 @@ impl Store for TimedStore {
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {
         self.log().rules_read += 1;
         self.answer(vec![MinimumProtocolRule { minimum_relay_protocol_version: "1.8".into() }]).await
+    }
+
+    async fn create_api_key(&self, _: ApiKey, _: ApiKeyHash, _: u32) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    async fn api_keys_of(&self, _: UserId) -> Result<Vec<ApiKey>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn api_key(&self, _: ApiKeyHash) -> Result<Option<ApiKey>, StoreError> {
+        Ok(None)
+    }
+
+    async fn revoke_api_key(&self, _: UserId, _: ApiKeyId, _: EpochMs) -> Result<bool, StoreError> {
+        Ok(false)
     }
 
     async fn ping(&self) -> Result<(), StoreError> {

@@ -5,13 +5,15 @@
 
 use crate::{
     clock::EpochMs,
-    store::{Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted},
+    store::{
+        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted,
+    },
 };
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use relay_protocol::{
     device::{DeviceFacts, Presence, PresenceReason, Role},
-    id::{DeviceId, RelayInstanceId, UserId},
+    id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
     limits::{DEVICES_PER_ACCOUNT_MAX, PRESENCE_HISTORY_MAX},
 };
 use std::collections::BTreeSet;
@@ -53,6 +55,11 @@ macro_rules! store_contract_suite {
             texts_come_back_as_they_were,
             two_hundred_registrations_at_once,
             one_device_registered_by_two_accounts_at_once,
+            an_api_key_is_found_by_its_hash_until_it_is_revoked,
+            api_keys_are_listed_by_account_and_age,
+            only_its_own_account_revokes_an_api_key,
+            an_account_has_at_most_so_many_live_api_keys,
+            api_keys_made_at_once_keep_the_bound,
             ping_answers,
         );
     };
@@ -510,6 +517,82 @@ pub(crate) async fn one_device_registered_by_two_accounts_at_once(fixture: &dyn 
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 1, "{answers:?}");
     assert_eq!(answers.iter().filter(|answer| **answer == Err(StoreError::OtherAccount)).count(), 1, "{answers:?}");
     assert_eq!(listed(fixture, 1).await.len() + listed(fixture, 2).await.len(), 1);
+}
+
+fn key(number: u128, owner: u128) -> ApiKey {
+    let scopes = if number.is_multiple_of(2) { "rpc" } else { "read,write" }.parse().unwrap();
+    ApiKey { id: ApiKeyId(Uuid::from_u128(number)), user: user(owner), name: Some("CI".into()), scopes, created_at: T1 }
+}
+
+fn key_hash(number: u128) -> ApiKeyHash {
+    let mut hash = [0xa5; 32];
+    hash[16..].copy_from_slice(&number.to_be_bytes());
+    ApiKeyHash(hash)
+}
+
+/// Stores a key with the hash of its number.
+async fn add_key(fixture: &dyn Fixture, key: ApiKey, live_max: u32) -> bool {
+    let hash = key_hash(key.id.0.as_u128());
+    fixture.store().create_api_key(key, hash, live_max).await.unwrap()
+}
+
+async fn revoke(fixture: &dyn Fixture, owner: u128, number: u128) -> bool {
+    fixture.store().revoke_api_key(user(owner), key(number, owner).id, T2).await.unwrap()
+}
+
+pub(crate) async fn an_api_key_is_found_by_its_hash_until_it_is_revoked(fixture: &dyn Fixture) {
+    let nameless = ApiKey { name: None, ..key(2, 1) };
+    let odd = ApiKey { name: Some("'; -- \u{1f511}".into()), ..key(3, 2) };
+    for key in [key(1, 1), nameless.clone(), odd.clone()] {
+        assert!(add_key(fixture, key, 10).await);
+    }
+    for key in [key(1, 1), nameless, odd] {
+        assert_eq!(fixture.store().api_key(key_hash(key.id.0.as_u128())).await, Ok(Some(key)));
+    }
+    assert_eq!(fixture.store().api_key(key_hash(9)).await, Ok(None));
+    assert!(revoke(fixture, 1, 1).await);
+    assert_eq!(fixture.store().api_key(key_hash(1)).await, Ok(None));
+    assert!(fixture.store().api_key(key_hash(2)).await.unwrap().is_some(), "another key of the account stays");
+}
+
+pub(crate) async fn api_keys_are_listed_by_account_and_age(fixture: &dyn Fixture) {
+    for (number, at) in [(4, T2), (1, T3), (3, T2), (2, T1), (5, T1)] {
+        assert!(add_key(fixture, ApiKey { created_at: at, ..key(number, 1) }, 10).await);
+    }
+    add_key(fixture, key(6, 2), 10).await;
+    assert!(revoke(fixture, 1, 5).await);
+    let listed = async |owner| fixture.store().api_keys_of(user(owner)).await.unwrap();
+    let numbers = |keys: Vec<ApiKey>| keys.iter().map(|key| key.id.0.as_u128()).collect::<Vec<_>>();
+    assert_eq!(numbers(listed(1).await), [2, 3, 4, 1]);
+    assert_eq!(listed(2).await, [key(6, 2)]);
+    assert_eq!(listed(3).await, []);
+}
+
+pub(crate) async fn only_its_own_account_revokes_an_api_key(fixture: &dyn Fixture) {
+    add_key(fixture, key(1, 1), 10).await;
+    assert!(!revoke(fixture, 2, 1).await, "another account");
+    assert!(!revoke(fixture, 1, 9).await, "no such key");
+    assert!(fixture.store().api_key(key_hash(1)).await.unwrap().is_some());
+    assert!(revoke(fixture, 1, 1).await);
+    assert!(!revoke(fixture, 1, 1).await, "revoked already");
+}
+
+pub(crate) async fn an_account_has_at_most_so_many_live_api_keys(fixture: &dyn Fixture) {
+    for number in 1..=3 {
+        assert!(add_key(fixture, key(number, 1), 3).await);
+    }
+    assert!(!add_key(fixture, key(4, 1), 3).await);
+    assert_eq!(fixture.store().api_key(key_hash(4)).await, Ok(None), "nothing was stored");
+    assert!(add_key(fixture, key(5, 2), 3).await, "accounts are counted apart");
+    assert!(revoke(fixture, 1, 2).await);
+    assert!(add_key(fixture, key(4, 1), 3).await, "a revoked key is not counted");
+    assert!(!add_key(fixture, key(6, 1), 3).await);
+}
+
+pub(crate) async fn api_keys_made_at_once_keep_the_bound(fixture: &dyn Fixture) {
+    let made = join_all((1..=50).map(|number| add_key(fixture, key(number, 1), 7))).await;
+    assert_eq!(made.iter().filter(|made| **made).count(), 7);
+    assert_eq!(fixture.store().api_keys_of(user(1)).await.unwrap().len(), 7);
 }
 
 pub(crate) async fn ping_answers(fixture: &dyn Fixture) {

@@ -1,4 +1,4 @@
-//! Durable state: devices, their stored status, compatibility rules.
+//! Durable state: devices, their stored status, API keys, compatibility rules.
 //!
 //! [`Store`] is the whole contract. A backend is right when it passes the contract suite in `store/contract.rs`, which runs
 //! against each of them. The persistence actor batches what the routers ask for; HTTP handlers call the store directly.
@@ -7,7 +7,8 @@ use crate::clock::EpochMs;
 use async_trait::async_trait;
 use relay_protocol::{
     device::{DeviceFacts, Presence, PresenceReason, Role},
-    id::{DeviceId, RelayInstanceId, UserId},
+    id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
+    identity::Scopes,
 };
 use std::fmt;
 
@@ -131,6 +132,25 @@ pub struct MinimumProtocolRule {
     pub minimum_relay_protocol_version: String,
 }
 
+/// SHA-256 of an API key: all that is stored of the secret. A key has 32 random bytes, so its plain hash cannot be guessed back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApiKeyHash(pub [u8; 32]);
+
+/// An API key as its account sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiKey {
+    /// Names the key; not its secret.
+    pub id: ApiKeyId,
+    /// The account.
+    pub user: UserId,
+    /// Label for people. Any Unicode but NUL, as in [`DeviceWrite`].
+    pub name: Option<String>,
+    /// What it allows; never empty.
+    pub scopes: Scopes,
+    /// When it was made.
+    pub created_at: EpochMs,
+}
+
 /// The storage contract. Each call is atomic; none blocks the calling thread.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
@@ -173,6 +193,19 @@ pub trait Store: Send + Sync + 'static {
 
     /// The rules, of any kind, that set a minimum relay protocol version, oldest first.
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError>;
+
+    /// Stores a new key. False, and nothing is stored, when the account has `live_max` keys that are not revoked; also when several
+    /// are made at once.
+    async fn create_api_key(&self, key: ApiKey, hash: ApiKeyHash, live_max: u32) -> Result<bool, StoreError>;
+
+    /// The account's keys that are not revoked, oldest first (by creation, then id).
+    async fn api_keys_of(&self, user: UserId) -> Result<Vec<ApiKey>, StoreError>;
+
+    /// The key with this hash, unless it is revoked. One indexed look-up: it is made for each call that carries a key.
+    async fn api_key(&self, hash: ApiKeyHash) -> Result<Option<ApiKey>, StoreError>;
+
+    /// Revokes the account's own key, for good. False: no such key of this account, or revoked already.
+    async fn revoke_api_key(&self, user: UserId, id: ApiKeyId, now: EpochMs) -> Result<bool, StoreError>;
 
     /// A cheap round trip, for readiness.
     async fn ping(&self) -> Result<(), StoreError>;

@@ -2,6 +2,7 @@
 
 use super::{
     grace::{Grace, Graces},
+    relief::{Direction, largest_holders},
     services::Services,
     sweep::{SweepLimits, Verdict, judge},
 };
@@ -14,7 +15,7 @@ use crate::{
     persistence::{Persistence, ReconcileStale, Shared},
     user_router::{actor::RouterConfig, message::Input},
 };
-use actix::{Actor, Addr, AsyncContext, Context, Handler, Message};
+use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
 use relay_protocol::{
     close::CloseReason,
     id::{ConnectionId, DeviceId, UserId},
@@ -26,6 +27,10 @@ use std::{
 
 /// Messages that wait for the supervisor before senders wait themselves.
 const MAILBOX_CAPACITY: usize = 4_096;
+
+/// How soon after one look for the largest holders the next may follow: what they held takes a moment to go, and a look goes over all
+/// sockets.
+const RELIEF_INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 /// What the supervisor takes from the configuration.
 #[derive(Clone, Copy, Debug, Default)]
@@ -130,6 +135,37 @@ impl Supervisor {
         mailbox::deliver(&self.services.persistence(), ReconcileStale { at: EpochMs::now() });
     }
 
+    /// Waits until the sockets hold too much together, and gives up the largest holders.
+    fn await_excess(&mut self, ctx: &mut Context<Self>) {
+        let exceeded = self.sockets.exceeded();
+        let told = async move { exceeded.notified().await }.into_actor(self);
+        ctx.spawn(told.map(|(), this, ctx| {
+            this.relieve();
+            ctx.run_later(RELIEF_INTERVAL_MIN, Self::await_excess);
+        }));
+    }
+
+    fn relieve(&self) {
+        let budgets = [(Direction::Inbound, self.sockets.inbound()), (Direction::Outbound, self.sockets.outbound())];
+        for (direction, budget) in budgets {
+            let excess = budget.excess();
+            if excess == 0 {
+                continue;
+            }
+            let (now, largest) = (clock::now(), largest_holders(&self.sockets.snapshot(), direction, excess));
+            tracing::warn!(?direction, excess, sockets = largest.len(), "sockets hold too much together; the largest are given up");
+            for link in largest {
+                if !link.lane.is_closing() {
+                    self.retire(&link, CloseReason::Saturated, now);
+                }
+                // Its router closes it in its turn; what waits for it is given back now.
+                if direction == Direction::Outbound && !link.lane.shed(now) {
+                    link.kill();
+                }
+            }
+        }
+    }
+
     /// The router ends the generation and closes the link. When it cannot be told, the link is closed here, and the router learns
     /// of it as of any other end.
     fn retire(&self, link: &Link, reason: CloseReason, now: Instant) {
@@ -162,6 +198,7 @@ impl Actor for Supervisor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.run_interval(self.config.sweep.interval(), |this, _| this.sweep());
+        self.await_excess(ctx);
         ctx.run_later(self.config.reconnect_grace, |this, _| this.end_stale());
     }
 }

@@ -1,12 +1,15 @@
-//! One actor for what must go on when others stand still: the liveness sweep over all sockets, the reconnect waits, and starting
+//! One actor for what must go on when others stand still: the liveness sweep over all sockets, the bounds on what
+//! they hold together, the reconnect waits, and starting
 //! the persistence actor anew when it has failed. It never sees a payload.
 
 mod actor;
 mod grace;
+mod relief;
 mod services;
 mod sweep;
 
 pub use actor::{ArmGrace, Supervisor, SupervisorConfig};
 pub use grace::{Grace, Graces};
+pub use relief::{Direction, largest_holders};
 pub use services::Services;
 pub use sweep::{SweepLimits, Verdict, judge};

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use crate::{
         clock,
-        device_socket::{MessageProgress, Registration},
+        device_socket::{Budget, LinkBounds, MessageProgress, Registration},
         user_router::message::SocketId,
     };
 
@@ -95,11 +95,14 @@ mod tests {
         identity::Identity,
         text::Text,
     };
+    use std::sync::Arc;
     use uuid::Uuid;
 
     fn link(registered: bool) -> (Link, Instant) {
         let start = clock::now();
-        let link = Link::new(SocketId(1), Identity::of_jwt(UserId(Uuid::nil())), Role::Desktop, 1_000, None, start);
+        let budget = Arc::new(Budget::new(usize::MAX, 0, Arc::default()));
+        let bounds = LinkBounds { outbound_bytes_max: 1_000, message_bytes_max: 1_000_000, outbound: budget.clone(), inbound: budget };
+        let link = Link::new(SocketId(1), Identity::of_jwt(UserId(Uuid::nil())), Role::Desktop, &bounds, None, start);
         if registered {
             let route = Route::Desktop(DeviceId(Uuid::nil()));
             link.set_registered(Registration { connection: ConnectionId(Uuid::nil()), route, at: start });

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     clock::{self, EpochMs},
     counters::Counters,
-    device_socket::{Link, Registration},
+    device_socket::{Held, Link, Refused, Registration},
     directory::{Directory, RouterId, Visit},
     mailbox,
     persistence::LookUp,
@@ -64,6 +64,14 @@ pub(crate) struct Register {
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Step(pub Input);
+
+/// A message of a socket, held until it has been handled.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct Routed {
+    pub(crate) input: Input,
+    pub(crate) held: Held,
+}
 
 /// Something that happened, whose sender waits until it has been handled.
 #[derive(Message)]
@@ -200,8 +208,12 @@ impl Ports {
                 None
             }
             Effect::Send { socket, text } => {
-                let _ = self.links.get(&socket)?.lane.push(text);
-                None
+                let refused = self.links.get(&socket)?.lane.push(text).err()?;
+                let reason = CloseReason::Saturated;
+                (refused == Refused::Full).then(|| {
+                    self.counters.retired(reason);
+                    Input::Retire { socket, reason }
+                })
             }
             Effect::Forward { socket, id, text } => match self.links.get(&socket).map(|link| link.lane.offer(text)) {
                 Some(Ok(())) => None,
@@ -237,8 +249,13 @@ impl Handler<Register> for UserRouter {
 
     fn handle(&mut self, message: Register, ctx: &mut Context<Self>) {
         let Registering { link, header_target, register } = message.registering;
-        let (socket, role) = (link.id, link.role);
+        let (socket, role, api_key) = (link.id, link.role, link.identity.api_key);
         drop(message.visit);
+        if let Some(reason) = link.barred() {
+            // What barred it may have been handled before this came.
+            link.lane.close(reason, clock::now());
+            return self.leave_if_idle(ctx);
+        }
         if link.has_ended() {
             // Its end may have overtaken it while the mailbox was full; then nobody will end what would begin here.
             return self.leave_if_idle(ctx);
@@ -249,7 +266,7 @@ impl Handler<Register> for UserRouter {
             session: SessionId(Uuid::new_v4()),
             token: URL_SAFE_NO_PAD.encode(rand::random::<[u8; RESUME_TOKEN_BYTES]>()),
         };
-        self.step(Input::Register { socket, role, header_target, register, fresh }, ctx);
+        self.step(Input::Register { socket, role, header_target, register, fresh, api_key }, ctx);
     }
 }
 
@@ -258,6 +275,15 @@ impl Handler<Step> for UserRouter {
 
     fn handle(&mut self, Step(input): Step, ctx: &mut Context<Self>) {
         self.step(input, ctx);
+    }
+}
+
+impl Handler<Routed> for UserRouter {
+    type Result = ();
+
+    fn handle(&mut self, Routed { input, held }: Routed, ctx: &mut Context<Self>) {
+        self.step(input, ctx);
+        drop(held);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::store::StatusWrite;
 use relay_protocol::{
     close::CloseReason,
     device::{DeviceFacts, Role},
-    id::{ConnectionId, DeviceId, Route, SessionId},
+    id::{ApiKeyId, ConnectionId, DeviceId, Route, SessionId},
     register::Register,
     rpc::{Call, RequestId, Response},
     text::Text,
@@ -49,6 +49,28 @@ impl fmt::Debug for Fresh {
     }
 }
 
+/// Whose connections and sessions end together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// One device's, on all its routes.
+    Device(DeviceId),
+    /// All of the account's.
+    Account,
+    /// Those that were opened, or last resumed, with this API key.
+    ApiKey(ApiKeyId),
+}
+
+impl Whose {
+    /// Whether something of this device, under this key, is among them. A device is missing where its id has not been read.
+    pub(crate) fn includes(self, device: Option<DeviceId>, api_key: Option<ApiKeyId>) -> bool {
+        match self {
+            Whose::Device(own) => device == Some(own),
+            Whose::Account => true,
+            Whose::ApiKey(own) => api_key == Some(own),
+        }
+    }
+}
+
 /// Storage could not answer; the registration may be tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unavailable;
@@ -68,6 +90,8 @@ pub enum Input {
         register: Box<Register>,
         /// Random values for it.
         fresh: Fresh,
+        /// The API key that opened the socket, if one did.
+        api_key: Option<ApiKeyId>,
     },
     /// The answer to [`Effect::LookUp`].
     LookedUp {
@@ -119,10 +143,10 @@ pub enum Input {
         /// The generation whose close started the wait.
         generation: ConnectionId,
     },
-    /// Close the device's sockets and end its sessions: forgotten, no longer eligible, logged out. For a phone on all its routes.
-    CloseDevice {
-        /// The device.
-        device: DeviceId,
+    /// Close sockets and end their sessions: forgotten, no longer eligible, logged out, revoked.
+    CloseAllOf {
+        /// Which.
+        whose: Whose,
         /// `DeviceForgotten`, `NotEligible`, `LoggedOut` or `Revoked`.
         reason: CloseReason,
     },

@@ -11,7 +11,9 @@ use relay_actors::{
     directory::Directory,
     mailbox,
     persistence::{Persistence, PersistenceConfig},
-    store::{Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted},
+    store::{
+        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted,
+    },
     supervisor::{Supervisor, SupervisorConfig, SweepLimits},
     user_router::{
         actor::{Registering, RouterConfig, Step, UserRouter},
@@ -22,7 +24,7 @@ use relay_actors::{
 use relay_protocol::{
     device::{DeviceFacts, Presence, Role},
     envelope::Inbound,
-    id::{DeviceId, RelayInstanceId, UserId},
+    id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
     identity::Identity,
     limits,
     rpc::Request,
@@ -94,6 +96,22 @@ impl Store for MemoryStore {
 
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {
         Ok(Vec::new())
+    }
+
+    async fn create_api_key(&self, _: ApiKey, _: ApiKeyHash, _: u32) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    async fn api_keys_of(&self, _: UserId) -> Result<Vec<ApiKey>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn api_key(&self, _: ApiKeyHash) -> Result<Option<ApiKey>, StoreError> {
+        Ok(None)
+    }
+
+    async fn revoke_api_key(&self, _: UserId, _: ApiKeyId, _: EpochMs) -> Result<bool, StoreError> {
+        Ok(false)
     }
 
     async fn ping(&self) -> Result<(), StoreError> {

@@ -125,7 +125,7 @@ pub async fn run(target: &Target, pid: Option<u32>, options: &Options) -> Result
     report.count("round_trips", within);
     report.number("round_trips_per_s", 0, within as f64 / seconds);
     report.latencies(&recorder);
-    report.cpu(&before, &after, "server_cpu_ms_per_1k", within);
+    report.cpu(&before, &after, "server_cpu_s_per_1k", within);
     report.memory(pid);
     if options.rate.is_some() {
         report.count("unanswered", run.due.load(Relaxed).saturating_sub(recorder.count()));

@@ -1,17 +1,23 @@
-//! Account tokens: HS256 JWTs (device-lane section 1).
+//! Account tokens: JWTs signed with HS256 and a secret, or with RS256 or ES256 and a key of a JWK set (device-lane section 1).
+//!
+//! The token's `alg` says only which of these it claims to be. Each algorithm has keys of its own, so a public key is never taken for
+//! a secret, and a token without a signature finds no key.
 
+use super::jwks::{Jwks, key_set::KeyAlgorithm};
 use crate::{http::error::ApiError, limits::JWT_LEEWAY, secrets::Secret};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use relay_actors::clock::EpochMs;
 use relay_protocol::id::UserId;
 use serde::{Deserialize, Serialize};
-use std::{fmt, time::Duration};
+use std::{borrow::Cow, fmt, time::Duration};
 
 /// What an account token must be signed with and say.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TokenRules {
-    /// The HS256 key.
-    pub secret: Secret,
+    /// The HS256 key; without one no token of that kind is taken.
+    pub secret: Option<Secret>,
+    /// The keys for RS256 and ES256; without them no token of these kinds is taken.
+    pub jwks: Option<Jwks>,
     /// The `iss` to require, if any.
     pub issuer: Option<String>,
     /// The `aud` to require, if any.
@@ -20,11 +26,19 @@ pub struct TokenRules {
 
 /// The key cannot be used, or a token cannot be made with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyError(jsonwebtoken::errors::Error);
+pub enum KeyError {
+    /// There is no secret to sign with.
+    Missing,
+    /// The library does not take it.
+    Unusable(jsonwebtoken::errors::Error),
+}
 
 impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the token secret cannot be used: {}", self.0)
+        match self {
+            KeyError::Missing => f.write_str("there is no token secret"),
+            KeyError::Unusable(error) => write!(f, "the token secret cannot be used: {error}"),
+        }
     }
 }
 
@@ -32,7 +46,9 @@ impl std::error::Error for KeyError {}
 
 /// Checks JWTs.
 pub struct Verifier {
-    key: DecodingKey,
+    secret: Option<DecodingKey>,
+    jwks: Option<Jwks>,
+    /// All but the algorithm, which the key decides.
     validation: Validation,
 }
 
@@ -50,7 +66,8 @@ impl Verifier {
     /// # Errors
     /// The secret is empty.
     pub fn new(rules: &TokenRules) -> Result<Self, KeyError> {
-        let key = DecodingKey::from_secret(rules.secret.expose().as_bytes()).map_err(KeyError)?;
+        let secret = rules.secret.as_ref().map(|secret| DecodingKey::from_secret(secret.expose().as_bytes()));
+        let secret = secret.transpose().map_err(KeyError::Unusable)?;
         let mut validation = Validation::new(Algorithm::HS256);
         // Times are compared here, with a clock that is an input; the library reads its own. `Claims` requires `exp`.
         validation.validate_exp = false;
@@ -68,20 +85,18 @@ impl Verifier {
             None => validation.validate_aud = false,
         }
         validation.set_required_spec_claims(&required);
-        Ok(Verifier { key, validation })
+        Ok(Verifier { secret, jwks: rules.jwks.clone(), validation })
     }
 
     /// The account of this token.
     ///
     /// # Errors
-    /// [`ApiError::TokenInvalid`] or [`ApiError::TokenExpired`].
-    pub fn account_of(&self, token: &str, now: EpochMs) -> Result<UserId, ApiError> {
-        let claims = jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation)
-            .map_err(|error| {
-                tracing::debug!(reason = ?std::mem::discriminant(error.kind()), "account token refused");
-                ApiError::TokenInvalid
-            })?
-            .claims;
+    /// [`ApiError::TokenInvalid`], [`ApiError::TokenExpired`], or [`ApiError::KeysUnavailable`].
+    pub async fn account_of(&self, token: &str, now: EpochMs) -> Result<UserId, ApiError> {
+        let header = jsonwebtoken::decode_header(token).map_err(|error| refused(&error))?;
+        let key = self.key_of(&header).await?;
+        let validation = Validation { algorithms: vec![header.alg], ..self.validation.clone() };
+        let claims = jsonwebtoken::decode::<Claims>(token, &key, &validation).map_err(|error| refused(&error))?.claims;
         let now = seconds(now);
         let leeway = JWT_LEEWAY.as_secs_f64();
         if now >= claims.exp + leeway {
@@ -92,12 +107,22 @@ impl Verifier {
         }
         claims.sub.parse().map_err(|_not_a_uuid| ApiError::TokenInvalid)
     }
+
+    /// The key that a token with this header must be signed with.
+    async fn key_of(&self, header: &Header) -> Result<Cow<'_, DecodingKey>, ApiError> {
+        if header.alg == Algorithm::HS256 {
+            return self.secret.as_ref().map(Cow::Borrowed).ok_or(ApiError::TokenInvalid);
+        }
+        let algorithm = KeyAlgorithm::of(header.alg).ok_or(ApiError::TokenInvalid)?;
+        let jwks = self.jwks.as_ref().ok_or(ApiError::TokenInvalid)?;
+        jwks.key(algorithm, header.kid.as_deref()).await.map(Cow::Owned)
+    }
 }
 
 /// A token for an account, valid from now on.
 ///
 /// # Errors
-/// The secret is empty.
+/// There is no secret, or an empty one.
 pub fn mint(rules: &TokenRules, user: UserId, ttl: Duration, now: EpochMs) -> Result<String, KeyError> {
     #[derive(Serialize)]
     struct Minted<'a> {
@@ -116,8 +141,14 @@ pub fn mint(rules: &TokenRules, user: UserId, ttl: Duration, now: EpochMs) -> Re
         iss: rules.issuer.as_deref(),
         aud: rules.audience.as_deref(),
     };
-    let key = EncodingKey::from_secret(rules.secret.expose().as_bytes()).map_err(KeyError)?;
-    jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &key).map_err(KeyError)
+    let secret = rules.secret.as_ref().ok_or(KeyError::Missing)?;
+    let key = EncodingKey::from_secret(secret.expose().as_bytes()).map_err(KeyError::Unusable)?;
+    jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &key).map_err(KeyError::Unusable)
+}
+
+fn refused(error: &jsonwebtoken::errors::Error) -> ApiError {
+    tracing::debug!(reason = ?std::mem::discriminant(error.kind()), "account token refused");
+    ApiError::TokenInvalid
 }
 
 /// Seconds since the epoch. Exact: milliseconds of any real date fit the 53 bits of an `f64`.

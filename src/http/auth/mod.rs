@@ -1,46 +1,78 @@
-//! Who is calling: account tokens ([`jwt`]) and the admin token.
+//! Who is calling: account tokens ([`jwt`], with a key of the relay's own or of an issuer's [`jwks`]), API keys ([`api_key`]) and the
+//! admin token.
 //!
-//! Both come in the `Authorization` header and nowhere else: what stands in a query string ends up in logs.
+//! All come in the `Authorization` header and nowhere else: what stands in a query string ends up in logs.
 
+pub mod api_key;
+pub mod jwks;
 pub mod jwt;
+
+#[cfg(test)]
+#[path = "../../../tests/support/signing_keys.rs"]
+#[allow(unreachable_pub, missing_docs, dead_code, reason = "shared with the tests over sockets")]
+mod signing_keys;
 
 use super::{Api, error::ApiError};
 use crate::{limits::BEARER_BYTES_MAX, secrets::Secret};
 use actix_web::{
     FromRequest, HttpRequest,
     dev::Payload,
-    http::header::{self, HeaderMap},
+    http::{
+        Method,
+        header::{self, HeaderMap},
+    },
     web,
 };
+use api_key::ApiKeys;
 use futures_util::future::LocalBoxFuture;
 pub use jwt::{TokenRules, mint};
-use relay_actors::clock::EpochMs;
-use relay_protocol::identity::Identity;
+use relay_actors::{clock::EpochMs, store::Store};
+use relay_protocol::{
+    id::UserId,
+    identity::{Identity, Scope},
+};
 use sha2::{Digest, Sha256};
-use std::future::{Ready, ready};
+use std::{
+    future::{Ready, ready},
+    sync::Arc,
+};
 use subtle::ConstantTimeEq;
 
-/// Checks account tokens of every kind.
+/// Checks bearer tokens of every kind.
 pub struct Authenticator {
     jwt: jwt::Verifier,
+    api_keys: ApiKeys,
 }
 
 impl Authenticator {
-    /// One that takes JWTs after these rules.
+    /// One that takes JWTs after these rules, and the API keys of this storage.
     ///
     /// # Errors
     /// The secret is empty.
-    pub fn new(rules: &TokenRules) -> Result<Self, jwt::KeyError> {
-        Ok(Authenticator { jwt: jwt::Verifier::new(rules)? })
+    pub fn new(rules: &TokenRules, store: Arc<dyn Store>) -> Result<Self, jwt::KeyError> {
+        Ok(Authenticator { jwt: jwt::Verifier::new(rules)?, api_keys: ApiKeys::new(store) })
     }
 
     /// The bearer of the token that these headers carry.
     ///
     /// # Errors
-    /// [`ApiError::TokenMissing`], [`ApiError::TokenInvalid`] or [`ApiError::TokenExpired`].
+    /// [`ApiError::TokenMissing`], [`ApiError::TokenInvalid`], [`ApiError::TokenExpired`] or [`ApiError::KeysUnavailable`], or for an
+    /// API key [`ApiError::StorageUnavailable`].
     pub async fn authenticate(&self, headers: &HeaderMap, now: EpochMs) -> Result<Identity, ApiError> {
-        self.jwt.account_of(bearer(headers)?, now).map(Identity::of_jwt)
+        let token = bearer(headers)?;
+        if api_key::is_api_key(token) {
+            return self.api_keys.bearer_of(token).await;
+        }
+        self.jwt.account_of(token, now).await.map(Identity::of_jwt)
     }
+}
+
+/// Whether this bearer may do what needs `scope`.
+///
+/// # Errors
+/// [`ApiError::InsufficientScope`].
+pub fn require(identity: &Identity, scope: Scope) -> Result<(), ApiError> {
+    if identity.scopes.contains(scope) { Ok(()) } else { Err(ApiError::InsufficientScope(scope)) }
 }
 
 /// The admin listener's token, kept as a hash.
@@ -65,7 +97,8 @@ impl AdminToken {
     }
 }
 
-/// The caller, as a handler's argument: the handler runs only for a valid token.
+/// The caller, as a handler's argument: the handler runs only for a valid token that has the call's scope, `read` for `GET` and
+/// `write` for all else (device-lane section 1).
 #[derive(Clone, Copy, Debug)]
 pub struct Account(pub Identity);
 
@@ -75,7 +108,29 @@ impl FromRequest for Account {
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let request = request.clone();
-        Box::pin(async move { api_of(&request)?.authenticate(request.headers()).await.map(Account) })
+        Box::pin(async move {
+            let identity = caller(&request).await?;
+            require(&identity, if request.method() == Method::GET { Scope::Read } else { Scope::Write })?;
+            Ok(Account(identity))
+        })
+    }
+}
+
+/// The account itself, as a handler's argument: the handler runs only for a JWT. What a key may do must not lead to more keys, or a
+/// stolen one could outlive its revocation.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner(pub UserId);
+
+impl FromRequest for Owner {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let request = request.clone();
+        Box::pin(async move {
+            let identity = caller(&request).await?;
+            if identity.api_key.is_some() { Err(ApiError::AccountTokenRequired) } else { Ok(Owner(identity.user)) }
+        })
     }
 }
 
@@ -90,6 +145,16 @@ impl FromRequest for Operator {
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         ready(api_of(request).and_then(|api| api.admin_token.check(request.headers())).map(|()| Operator))
     }
+}
+
+/// The caller. Who sends no valid token is counted: guessing is bounded per address.
+async fn caller(request: &HttpRequest) -> Result<Identity, ApiError> {
+    let api = api_of(request)?;
+    let identity = api.authenticate(request.headers()).await;
+    if identity.is_err() {
+        api.handshakes.count(request, None)?;
+    }
+    identity
 }
 
 fn api_of(request: &HttpRequest) -> Result<&web::Data<Api>, ApiError> {

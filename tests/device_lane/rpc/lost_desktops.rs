@@ -4,16 +4,13 @@ use super::{Peer, assert_all_reconnecting, assert_pair_works, pair};
 use crate::support::{
     PATIENCE,
     account::Account,
+    desktop_process::{signal, start_desktop_process},
     raw_socket::{Frame, RawOptions, RawSocket},
     relay_process::RelayProcess,
 };
 use relay_protocol::device::Role;
-use std::{collections::BTreeSet, process::Stdio, time::Duration};
-use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    process::{Child, Command},
-    time::{Instant, timeout},
-};
+use std::{collections::BTreeSet, time::Duration};
+use tokio::time::Instant;
 
 /// Opens requests `"0"` and so on that the desktop gets and does not answer.
 async fn open(phone: &mut Peer, desktop: &mut Peer, ids: &[&str]) {
@@ -122,32 +119,6 @@ async fn a_desktop_that_stays_away_is_offline_after_the_wait() {
     phone.next().await.assert_refused("\"b\"", -32010, true);
     let mut back = Peer::desktop(&account, 0).await;
     assert_pair_works(&mut phone, &mut back, "a desktop may come back at any time").await;
-}
-
-/// The shipped `relay desktop`, registered.
-async fn start_desktop_process(account: &Account) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_relay"));
-    for (name, _value) in std::env::vars_os().filter(|(name, _value)| name.to_string_lossy().starts_with("RELAY_")) {
-        command.env_remove(name);
-    }
-    let mut child = command
-        .args(["desktop", "--device", &account.desktops[0].to_string(), "--url", &account.address.to_string()])
-        .env("RELAY_TOKEN", &account.token)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    let mut stdout = BufReader::new(child.stdout.take().unwrap());
-    timeout(PATIENCE, stdout.read_line(&mut line)).await.expect("the desktop registers").unwrap();
-    assert!(line.starts_with("registered desktop "), "{line}");
-    child
-}
-
-async fn signal(process: &Child, name: &str) {
-    let id = process.id().expect("it runs").to_string();
-    assert!(Command::new("kill").args([&format!("-{name}"), &id]).status().await.unwrap().success());
 }
 
 #[tokio::test(flavor = "multi_thread")]

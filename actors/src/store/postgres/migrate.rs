@@ -19,6 +19,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../../../migrations/postgres/0002_compatibility_rules.sql"),
     },
     Migration { version: 3, name: "presence_history", sql: include_str!("../../../../migrations/postgres/0003_presence_history.sql") },
+    Migration { version: 4, name: "api_keys", sql: include_str!("../../../../migrations/postgres/0004_api_keys.sql") },
 ];
 
 /// The advisory lock of migrations, of this database only: "relaymig" in ASCII.

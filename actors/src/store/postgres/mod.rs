@@ -4,6 +4,7 @@
 //! with one. Every call is one statement of [`statements`], prepared once per connection, with arrays for lists. [`pool`] bounds
 //! each call in time and keeps dead connections away from callers, [`open`] waits for the server at start and migrates.
 
+mod api_keys;
 mod error;
 mod migrate;
 mod open;
@@ -22,15 +23,15 @@ pub use settings::{Settings, SettingsError};
 use crate::{
     clock::EpochMs,
     store::{
-        Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted,
-        migrate::MigrationReport,
+        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError,
+        Upserted, migrate::MigrationReport,
     },
 };
 use async_trait::async_trait;
 use pool::StatementPool;
 use relay_protocol::{
     device::DeviceFacts,
-    id::{DeviceId, RelayInstanceId, UserId},
+    id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
 };
 use std::num::NonZero;
 
@@ -114,6 +115,22 @@ impl Store for PostgresStore {
 
     async fn presence_history(&self, device: DeviceId, before: Option<EpochMs>, limit: u32) -> Result<Vec<PresenceChange>, StoreError> {
         self.pool.query(statements::presence_history(device, before, limit)).await?.iter().map(statements::presence_change).collect()
+    }
+
+    async fn create_api_key(&self, key: ApiKey, hash: ApiKeyHash, live_max: u32) -> Result<bool, StoreError> {
+        Ok(!self.pool.query(api_keys::create(key, hash, live_max)).await?.is_empty())
+    }
+
+    async fn api_keys_of(&self, user: UserId) -> Result<Vec<ApiKey>, StoreError> {
+        self.pool.query(api_keys::list(user)).await?.iter().map(api_keys::api_key).collect()
+    }
+
+    async fn api_key(&self, hash: ApiKeyHash) -> Result<Option<ApiKey>, StoreError> {
+        self.pool.query(api_keys::find(hash)).await?.first().map(api_keys::api_key).transpose()
+    }
+
+    async fn revoke_api_key(&self, user: UserId, id: ApiKeyId, now: EpochMs) -> Result<bool, StoreError> {
+        Ok(!self.pool.query(api_keys::revoke(user, id, now)).await?.is_empty())
     }
 
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {

@@ -39,6 +39,7 @@ macro_rules! call {
         Call { sql: $sql, parameters: vec![$(Box::new($parameter)),*], account_lock: None }
     };
 }
+pub(super) use call;
 
 // Columns by name: a prepared `*` fails for good when a newer relay, beside this one during a deploy, adds a column.
 macro_rules! device_columns {
@@ -218,7 +219,7 @@ pub(super) fn column<'row, T: FromSql<'row>>(row: &'row Row, name: &str) -> Resu
 }
 
 /// A column whose text has a type of its own.
-fn word<T>(row: &Row, name: &str) -> Result<T, StoreError>
+pub(super) fn word<T>(row: &Row, name: &str) -> Result<T, StoreError>
 where
     T: FromStr,
     T::Err: fmt::Display,

@@ -4,6 +4,7 @@
 //! a read-only reader, which write-ahead logging lets answer while anybody writes. Other processes may use the file at the
 //! same time (a second relay during a deploy, `relay compat`, a backup).
 
+mod api_keys;
 mod history;
 mod open;
 mod statements;
@@ -17,14 +18,14 @@ pub use open::{OpenError, migrate};
 use crate::{
     clock::EpochMs,
     store::{
-        Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted,
-        migrate::MigrationReport,
+        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError,
+        Upserted, migrate::MigrationReport,
     },
 };
 use async_trait::async_trait;
 use relay_protocol::{
     device::DeviceFacts,
-    id::{DeviceId, RelayInstanceId, UserId},
+    id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
 };
 use std::path::Path;
 use worker::Worker;
@@ -94,6 +95,22 @@ impl Store for SqliteStore {
 
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {
         self.reader.run(|connection| Ok(statements::minimum_protocol_rules(connection)?)).await
+    }
+
+    async fn create_api_key(&self, key: ApiKey, hash: ApiKeyHash, live_max: u32) -> Result<bool, StoreError> {
+        self.writer.run(move |connection| Ok(api_keys::create(connection, &key, hash, live_max)?)).await
+    }
+
+    async fn api_keys_of(&self, user: UserId) -> Result<Vec<ApiKey>, StoreError> {
+        self.reader.run(move |connection| Ok(api_keys::list(connection, user)?)).await
+    }
+
+    async fn api_key(&self, hash: ApiKeyHash) -> Result<Option<ApiKey>, StoreError> {
+        self.reader.run(move |connection| Ok(api_keys::find(connection, hash)?)).await
+    }
+
+    async fn revoke_api_key(&self, user: UserId, id: ApiKeyId, now: EpochMs) -> Result<bool, StoreError> {
+        self.writer.run(move |connection| Ok(api_keys::revoke(connection, user, id, now)?)).await
     }
 
     async fn ping(&self) -> Result<(), StoreError> {

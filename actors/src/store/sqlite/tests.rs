@@ -247,13 +247,22 @@ async fn a_row_that_no_relay_wrote_is_unavailable_and_no_panic() {
 async fn look_ups_and_listings_and_history_use_an_index() {
     let SqliteFixture { path, _directory, .. } = fixture().await;
     let connection = Connection::open(&path).unwrap();
-    for sql in [statements::LOOK_UP, statements::DEVICES_OF, statements::COUNT_DEVICES_EVER, history::READ, history::PRUNE] {
+    for sql in [
+        statements::LOOK_UP,
+        statements::DEVICES_OF,
+        statements::COUNT_DEVICES_EVER,
+        history::READ,
+        history::PRUNE,
+        api_keys::LIST,
+        api_keys::FIND,
+    ] {
         let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         let parameters = params_from_iter(std::iter::repeat_n("[]", plan.parameter_count()));
         let steps: Vec<String> = plan.query_map(parameters, |row| row.get("detail")).unwrap().map(Result::unwrap).collect();
         assert!(steps.iter().any(|step| step.starts_with("SEARCH ") && step.contains(" USING ")), "{steps:?}");
-        let scans =
-            |step: &String| ["SCAN devices", "SCAN old", "SCAN presence_history", "TEMP B-TREE"].iter().any(|scan| step.contains(scan));
+        let scans = |step: &String| {
+            ["SCAN devices", "SCAN old", "SCAN presence_history", "SCAN api_keys", "TEMP B-TREE"].iter().any(|scan| step.contains(scan))
+        };
         assert!(!steps.iter().any(scans), "{steps:?}");
     }
 }

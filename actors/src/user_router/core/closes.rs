@@ -3,7 +3,7 @@
 use super::{Effects, UserCore, presence::State, routes::Live};
 use crate::{
     clock::EpochMs,
-    user_router::message::{Effect, SocketId},
+    user_router::message::{Effect, SocketId, Whose},
 };
 use relay_protocol::{
     close::CloseReason,
@@ -39,39 +39,43 @@ impl UserCore {
     fn on_connection_lost(&mut self, now: EpochMs, live: Live, reason: PresenceReason, effects: &mut Effects) {
         match live.route {
             Route::Desktop(desktop) => {
-                let generation = live.connection;
+                let Live { connection: generation, api_key, .. } = live;
                 let records = self.pending.end(desktop);
                 self.refuse_all(&records, &RpcRefusal::DesktopReconnecting, effects);
-                self.change_status(now, desktop, State::Reconnecting { generation }, reason, effects);
+                self.change_status(now, desktop, State::Reconnecting { generation, api_key }, reason, effects);
                 effects.push(Effect::ArmGrace { desktop, generation });
             }
             Route::Phone { phone, .. } => self.on_phone_lost(now, phone, reason, effects),
         }
     }
 
-    /// The device may not come back: there is no wait, and one that runs ends. A registration whose look-up is running ends too,
-    /// since the rows that it brings may be older than this.
-    pub(super) fn on_close_device(&mut self, now: EpochMs, device: DeviceId, reason: CloseReason, effects: &mut Effects) {
-        for socket in self.registrations.sockets_of(device) {
+    /// They may not come back: there is no wait, and one that runs ends. A registration whose look-up is running ends too, since the
+    /// rows that it brings may be older than this.
+    pub(super) fn on_close_all_of(&mut self, now: EpochMs, whose: Whose, reason: CloseReason, effects: &mut Effects) {
+        for socket in self.registrations.sockets_of(whose) {
             self.registrations.remove(socket);
             effects.push(Effect::Close { socket, reason });
         }
         if !reason.allows_resume() {
-            self.sessions.end_all_of(device);
+            self.sessions.end_all_of(whose);
         }
-        for socket in self.routes.sockets_of(device) {
+        let mut desktops = self.statuses.waiting_of(whose);
+        for socket in self.routes.sockets_of(whose) {
             effects.push(Effect::Close { socket, reason });
             match self.routes.close(socket).map(|live| live.route) {
                 Some(Route::Desktop(desktop)) => {
                     let records = self.pending.end(desktop);
                     self.refuse_all(&records, &RpcRefusal::DesktopOffline, effects);
+                    desktops.push(desktop);
                 }
                 Some(Route::Phone { phone, .. }) => self.on_phone_lost(now, phone, presence_reason(reason), effects),
                 None => {}
             }
         }
-        if self.statuses.state(device) != State::Disconnected {
-            self.change_status(now, device, State::Disconnected, presence_reason(reason), effects);
+        // Told when all are closed, so that those who go are not told of each other.
+        desktops.sort_unstable();
+        for desktop in desktops {
+            self.change_status(now, desktop, State::Disconnected, presence_reason(reason), effects);
         }
     }
 

@@ -25,6 +25,8 @@ pub enum Broken {
     OnlineWhileConnected,
     /// R9: no session expires before the next sweep, and there is a sweep while there are sessions.
     SweepBeforeExpiry,
+    /// R10: the session of a connected route is under the API key of its connection.
+    SessionOfConnection,
 }
 
 impl UserCore {
@@ -43,6 +45,7 @@ impl UserCore {
             (self.has_deadlines_equal_to_records(), Broken::DeadlinesEqualRecords),
             (self.is_online_while_connected(), Broken::OnlineWhileConnected),
             (self.sweeps_before_expiry(), Broken::SweepBeforeExpiry),
+            (self.has_sessions_of_connections(), Broken::SessionOfConnection),
         ];
         rules.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, broken)| Err(broken))
     }
@@ -109,5 +112,10 @@ impl UserCore {
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
         }
+    }
+
+    fn has_sessions_of_connections(&self) -> bool {
+        let session_of = |route| self.sessions.by_route.get(route);
+        self.routes.by_socket.values().all(|live| session_of(&live.route).is_none_or(|session| session.api_key == live.api_key))
     }
 }

@@ -14,7 +14,7 @@
 //! | `closes` | how a connection ends: closed, retired, forgotten |
 //! | `presence` | what phones are told of desktops |
 //! | `sessions` | resume sessions |
-//! | `invariants` | what must hold after every step, R1 to R9 |
+//! | `invariants` | what must hold after every step, R1 to R10 |
 
 mod calls;
 mod closes;
@@ -28,6 +28,8 @@ mod sessions;
 
 #[cfg(test)]
 mod calls_test;
+#[cfg(test)]
+mod closes_test;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
@@ -45,7 +47,7 @@ pub use invariants::Broken;
 use pending::Pending;
 use presence::Statuses;
 pub use process::ProcessPending;
-use registrations::Registrations;
+use registrations::{Registration, Registrations};
 use relay_protocol::{
     device::Presence,
     id::{DeviceId, RelayInstanceId, UserId},
@@ -180,8 +182,8 @@ impl UserCore {
     pub fn handle(&mut self, now: Now, input: Input, effects: &mut Effects) {
         self.end_what_is_due(now.monotonic, effects);
         match input {
-            Input::Register { socket, role, header_target, register, fresh } => {
-                self.on_register(socket, role, header_target, register, fresh, effects);
+            Input::Register { socket, role, header_target, register, fresh, api_key } => {
+                self.on_register(socket, Registration { role, header_target, register, fresh, api_key }, effects);
             }
             Input::LookedUp { socket, required, devices } => self.on_looked_up(now, socket, required, devices, effects),
             Input::Call { socket, call } => self.on_call(now.monotonic, socket, call, effects),
@@ -190,7 +192,7 @@ impl UserCore {
             Input::SocketClosed { socket } => self.on_socket_closed(now.wall, socket, effects),
             Input::Retire { socket, reason } => self.on_retire(now.wall, socket, reason, effects),
             Input::GraceElapsed { desktop, generation } => self.on_grace_elapsed(now.wall, desktop, generation, effects),
-            Input::CloseDevice { device, reason } => self.on_close_device(now.wall, device, reason, effects),
+            Input::CloseAllOf { whose, reason } => self.on_close_all_of(now.wall, whose, reason, effects),
             Input::Timeout => {}
         }
         debug_assert_eq!(self.check_invariants(), Ok(()));

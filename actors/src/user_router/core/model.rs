@@ -2,12 +2,15 @@
 //! count, no timer, no generation kept apart; written to share nothing with the core but the rules.
 #![expect(clippy::wildcard_enum_match_arm, reason = "a fact is picked out of many; the model has nothing to say of the others")]
 
-use super::{Observed, testing::name};
-use crate::user_router::message::SocketId;
+use super::{
+    Observed,
+    testing::{key, name},
+};
+use crate::user_router::message::{SocketId, Whose};
 use relay_protocol::{
     close::CloseReason,
     device::Presence,
-    id::{DeviceId, Route},
+    id::{ApiKeyId, DeviceId, Route},
 };
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,6 +23,13 @@ pub(super) const TTL: Duration = Duration::from_millis(2_000);
 pub(super) const PER_CLIENT: usize = 2;
 pub(super) const PER_DESKTOP: usize = 3;
 pub(super) const PER_USER: usize = 4;
+pub(super) const KEYS: usize = 2;
+
+/// The API key that opened a socket: of three in a row one is opened with each key, and one without.
+pub(super) fn api_key(socket: SocketId) -> Option<ApiKeyId> {
+    let number = usize::try_from(socket.0).unwrap() % (KEYS + 1);
+    (number < KEYS).then(|| key(number))
+}
 
 /// One thing that is so.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,8 +44,8 @@ pub(super) enum Fact {
     Open { desktop: SocketId, id: String, written: &'static str, client: Route, content: (&'static str, u32), until: Duration },
     /// The desktop is within the wait that began when this socket closed.
     Waits { desktop: DeviceId, socket: SocketId },
-    /// The session that this socket's registration began may be resumed.
-    Resumable { route: Route, begun_by: SocketId, until: Duration },
+    /// The session that one socket's registration began, and another's resumed last, may be resumed.
+    Resumable { route: Route, begun_by: SocketId, used_by: SocketId, until: Duration },
     /// What was last said of a desktop.
     Told { desktop: DeviceId, status: Presence, reason: &'static str },
 }
@@ -51,7 +61,7 @@ pub(super) enum Step {
     Closed { socket: SocketId },
     Retire { socket: SocketId, reason: CloseReason },
     Grace { desktop: DeviceId, socket: SocketId },
-    CloseDevice { device: DeviceId, reason: CloseReason },
+    CloseAllOf { whose: Whose, reason: CloseReason },
     Timeout,
 }
 
@@ -201,7 +211,7 @@ impl Model {
                     self.desktop_is_now(desktop, Presence::Reconnecting, "graceElapsed");
                 }
             }
-            Step::CloseDevice { device, reason } => self.close_device(device, reason),
+            Step::CloseAllOf { whose, reason } => self.close_all_of(whose, reason),
             Step::Timeout => {}
         }
         std::mem::take(&mut self.lines)
@@ -228,7 +238,7 @@ impl Model {
             None => ("registered", socket),
         };
         self.take(|fact| matches!(fact, Fact::Resumable { route: own, .. } if *own == route));
-        self.facts.push(Fact::Resumable { route, begun_by, until: self.now + TTL });
+        self.facts.push(Fact::Resumable { route, begun_by, used_by: socket, until: self.now + TTL });
 
         let before = self.presence_of(route.device());
         if let Some(old) = self.holder(route) {
@@ -316,28 +326,38 @@ impl Model {
         }
     }
 
-    fn close_device(&mut self, device: DeviceId, reason: CloseReason) {
-        let before = self.presence_of(device);
-        self.take(|fact| matches!(fact, Fact::Resumable { route, .. } if route.device() == device));
-        self.take(|fact| matches!(fact, Fact::Waits { desktop, .. } if *desktop == device));
+    fn close_all_of(&mut self, whose: Whose, reason: CloseReason) {
+        let is_of = |device: DeviceId, socket: SocketId| match whose {
+            Whose::Device(own) => device == own,
+            Whose::Account => true,
+            Whose::ApiKey(own) => api_key(socket) == Some(own),
+        };
+        let before = self.presence();
+        self.take(|fact| matches!(fact, Fact::Resumable { route, used_by, .. } if is_of(route.device(), *used_by)));
+        self.take(|fact| matches!(fact, Fact::Waits { desktop, socket } if is_of(*desktop, *socket)));
         let closed = self.take(|fact| match fact {
-            Fact::Registering { route, .. } | Fact::Holds { route, .. } => route.device() == device,
+            Fact::Registering { socket, route, .. } | Fact::Holds { socket, route } => is_of(route.device(), *socket),
             _ => false,
         });
-        for fact in closed {
+        // The relay tells each phone what becomes of its requests even as it closes it: the close comes behind.
+        self.facts.extend(closed.iter().filter(|fact| matches!(fact, Fact::Holds { .. })).cloned());
+        for fact in &closed {
             let (Fact::Registering { socket, .. } | Fact::Holds { socket, .. }) = fact else { continue };
             self.say(format!("{socket} close {}", reason.text()));
-            let records = self.take(|fact| matches!(fact, Fact::Open { desktop, .. } if *desktop == socket));
+            let records = self.take(|fact| matches!(fact, Fact::Open { desktop, .. } if desktop == socket));
             self.refuse(records, -32010);
         }
-        if before == Presence::Disconnected {
-            return;
-        }
-        let reason = if reason == CloseReason::LoggedOut { "loggedOut" } else { "deviceForgotten" };
-        if name(device).starts_with('d') {
-            self.desktop_is_now(device, before, reason);
-        } else {
-            self.store(device, before, reason);
+        self.take(|fact| closed.contains(fact));
+        let reason = if reason == CloseReason::DeviceForgotten { "deviceForgotten" } else { "loggedOut" };
+        for (device, before) in before {
+            if self.presence_of(device) != Presence::Disconnected {
+                continue;
+            }
+            if name(device).starts_with('d') {
+                self.desktop_is_now(device, before, reason);
+            } else {
+                self.store(device, before, reason);
+            }
         }
     }
 

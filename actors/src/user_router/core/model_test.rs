@@ -6,13 +6,13 @@
 
 use super::{
     Effects,
-    model::{Fact, LIFE, Model, PER_CLIENT, PER_DESKTOP, PER_USER, Rows, Step, TTL},
+    model::{Fact, KEYS, LIFE, Model, PER_CLIENT, PER_DESKTOP, PER_USER, Rows, Step, TTL, api_key},
     testing::{
-        Harness, MS, call, connection, describe, describe_status, desktop, fresh, json, phone, register, response, role, route, row,
+        Harness, MS, call, connection, describe, describe_status, desktop, fresh, json, key, phone, register, response, role, route, row,
         session, token,
     },
 };
-use crate::user_router::message::{Effect, Input, SocketId, Unavailable};
+use crate::user_router::message::{Effect, Input, SocketId, Unavailable, Whose};
 use proptest::{collection::vec, prelude::*, sample::select};
 use relay_protocol::{
     close::CloseReason,
@@ -41,6 +41,8 @@ enum Draw {
     Retire { socket: usize, reason: CloseReason },
     Grace { wait: usize },
     CloseDevice { device: usize, reason: CloseReason },
+    LogOut,
+    Revoke { key: usize },
     Pass { time: Duration },
     PassToNextEnd { off_ms: u64 },
 }
@@ -66,6 +68,7 @@ fn draws() -> impl Strategy<Value = Draw> {
         4 => (0..3_usize).prop_map(|wait| Draw::Grace { wait }),
         1 => (0..4_usize, select(vec![CloseReason::LoggedOut, CloseReason::DeviceForgotten]))
             .prop_map(|(device, reason)| Draw::CloseDevice { device, reason }),
+        1 => (0..5_usize).prop_map(|key| if key < KEYS { Draw::Revoke { key } } else { Draw::LogOut }),
         4 => (0..40_u64).prop_map(|ms| Draw::Pass { time: Duration::from_millis(ms) }),
         4 => (0..3_u64).prop_map(|off_ms| Draw::PassToNextEnd { off_ms }),
     ]
@@ -169,8 +172,10 @@ impl Pair {
             }
             Draw::CloseDevice { device, reason } => {
                 let device = [desktop(0), desktop(1), phone(0), phone(1)][device];
-                vec![Step::CloseDevice { device, reason }]
+                vec![Step::CloseAllOf { whose: Whose::Device(device), reason }]
             }
+            Draw::LogOut => vec![Step::CloseAllOf { whose: Whose::Account, reason: CloseReason::LoggedOut }],
+            Draw::Revoke { key: number } => vec![Step::CloseAllOf { whose: Whose::ApiKey(key(number)), reason: CloseReason::Revoked }],
             Draw::Pass { time } => {
                 self.pass(time);
                 vec![Step::Timeout]
@@ -222,7 +227,7 @@ fn input(step: &Step) -> Input {
                 let token = if right { token(begun_by) } else { "wrong".into() };
                 *register = Register { session_id: Some(session(begun_by).to_string()), resume_token: Some(token), ..*register };
             }
-            Input::Register { socket, role: role(route), header_target: None, register, fresh: fresh(socket) }
+            Input::Register { socket, role: role(route), header_target: None, register, fresh: fresh(socket), api_key: api_key(socket) }
         }
         Step::LookedUp { socket, rows } => {
             let all = [desktop(0), desktop(1), phone(0), phone(1)].map(row).to_vec();
@@ -242,7 +247,7 @@ fn input(step: &Step) -> Input {
         Step::Closed { socket } => Input::SocketClosed { socket },
         Step::Retire { socket, reason } => Input::Retire { socket, reason },
         Step::Grace { desktop, socket } => Input::GraceElapsed { desktop, generation: connection(socket) },
-        Step::CloseDevice { device, reason } => Input::CloseDevice { device, reason },
+        Step::CloseAllOf { whose, reason } => Input::CloseAllOf { whose, reason },
         Step::Timeout => Input::Timeout,
     }
 }

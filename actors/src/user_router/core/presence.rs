@@ -1,10 +1,14 @@
 //! What phones are told of desktops, and what is stored of both (device-lane section 5).
 
 use super::{Effects, UserCore};
-use crate::{clock::EpochMs, store::StatusWrite, user_router::message::Effect};
+use crate::{
+    clock::EpochMs,
+    store::StatusWrite,
+    user_router::message::{Effect, Whose},
+};
 use relay_protocol::{
     device::{Presence, PresenceReason},
-    id::{ConnectionId, DeviceId, RelayInstanceId},
+    id::{ApiKeyId, ConnectionId, DeviceId, RelayInstanceId},
     text::Text,
 };
 use serde::Serialize;
@@ -18,9 +22,10 @@ pub(super) const DISCONNECTED_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Online,
-    /// Its connection of this generation closed, and the reconnect wait is running.
+    /// Its connection of this generation, opened with this key, closed, and the reconnect wait is running.
     Reconnecting {
         generation: ConnectionId,
+        api_key: Option<ApiKeyId>,
     },
     Disconnected,
 }
@@ -104,6 +109,12 @@ impl Statuses {
         self.present().filter(|(_, presence)| *presence == Presence::Reconnecting).count()
     }
 
+    /// Their desktops within the reconnect wait.
+    pub(super) fn waiting_of(&self, whose: Whose) -> Vec<DeviceId> {
+        let is_of = |desktop, state| matches!(state, State::Reconnecting { api_key, .. } if whose.includes(Some(desktop), api_key));
+        self.states().filter(|&(desktop, state)| is_of(desktop, state)).map(|(desktop, _)| desktop).collect()
+    }
+
     fn change(&mut self, desktop: DeviceId, status: Status) {
         self.revision = self.revision.saturating_add(1);
         self.desktops.insert(desktop, status);
@@ -144,7 +155,7 @@ impl UserCore {
 
     /// Only the wait of the last closed generation counts: a desktop may have come back, and gone again, since this one began.
     pub(super) fn on_grace_elapsed(&mut self, now: EpochMs, desktop: DeviceId, generation: ConnectionId, effects: &mut Effects) {
-        if self.statuses.state(desktop) == (State::Reconnecting { generation }) {
+        if matches!(self.statuses.state(desktop), State::Reconnecting { generation: waits, .. } if waits == generation) {
             self.change_status(now, desktop, State::Disconnected, PresenceReason::GraceElapsed, effects);
         }
     }

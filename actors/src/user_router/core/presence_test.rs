@@ -415,8 +415,14 @@ fn routing_knows_a_desktop_before_its_answer_leaves() {
         }
         let socket = h.new_socket();
         let own = Route::Desktop(desktop(0));
-        let input =
-            Input::Register { socket, role: Role::Desktop, header_target: None, register: Box::new(register(own)), fresh: fresh(socket) };
+        let input = Input::Register {
+            socket,
+            role: Role::Desktop,
+            header_target: None,
+            register: Box::new(register(own)),
+            fresh: fresh(socket),
+            api_key: None,
+        };
         let mut effects = Effects::default();
         h.core.handle(h.now, input, &mut effects);
         h.core.handle(

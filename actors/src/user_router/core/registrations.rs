@@ -5,13 +5,13 @@ use super::{
     presence::{DeviceStatus, State},
     routes::Live,
 };
-use crate::user_router::message::{Effect, Fresh, Now, SocketId, Unavailable};
+use crate::user_router::message::{Effect, Fresh, Now, SocketId, Unavailable, Whose};
 use relay_protocol::{
     close::CloseReason,
     contract,
     device::{DeviceFacts, Presence, PresenceReason, Role},
     error::{RegisterError, RpcRefusal},
-    id::{ConnectionId, DeviceId, RelayInstanceId, Route, SessionId, UserId},
+    id::{ApiKeyId, ConnectionId, RelayInstanceId, Route, SessionId, UserId},
     register::{Claim, Register},
     text::Text,
     version::Version,
@@ -22,10 +22,11 @@ use std::collections::BTreeMap;
 /// A registration whose look-up is running.
 #[derive(Debug)]
 pub(super) struct Registration {
-    role: Role,
-    header_target: Option<String>,
-    register: Box<Register>,
-    fresh: Fresh,
+    pub(super) role: Role,
+    pub(super) header_target: Option<String>,
+    pub(super) register: Box<Register>,
+    pub(super) fresh: Fresh,
+    pub(super) api_key: Option<ApiKeyId>,
 }
 
 /// Registrations in progress, one per socket.
@@ -39,9 +40,9 @@ impl Registrations {
         self.by_socket.remove(&socket)
     }
 
-    /// The sockets on which this device is registering.
-    pub(super) fn sockets_of(&self, device: DeviceId) -> Vec<SocketId> {
-        let is_of = |registration: &Registration| registration.register.device_id.parse() == Ok(device);
+    /// The sockets on which they are registering.
+    pub(super) fn sockets_of(&self, whose: Whose) -> Vec<SocketId> {
+        let is_of = |registration: &Registration| whose.includes(registration.register.device_id.parse().ok(), registration.api_key);
         self.by_socket.iter().filter(|(_, registration)| is_of(registration)).map(|(socket, _)| *socket).collect()
     }
 
@@ -74,15 +75,7 @@ impl UserCore {
     ///
     /// A socket that is registered, was replaced, or waits for a look-up sends no second registration: its own layer refuses that.
     /// One that came all the same is ignored, so that every look-up is answered to the registration that asked for it.
-    pub(super) fn on_register(
-        &mut self,
-        socket: SocketId,
-        role: Role,
-        header_target: Option<String>,
-        register: Box<Register>,
-        fresh: Fresh,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn on_register(&mut self, socket: SocketId, registration: Registration, effects: &mut Effects) {
         let is_known =
             self.registrations.by_socket.contains_key(&socket) || self.routes.live(socket).is_some() || self.routes.was_replaced(socket);
         if is_known {
@@ -91,11 +84,12 @@ impl UserCore {
         if self.config.drain.has_begun() {
             return effects.push(Effect::NotRegistered { socket, answer: RegisterError::RelayDraining.to_text() });
         }
+        let Registration { role, header_target, register, .. } = &registration;
         if let Err(error) = register.version() {
             return effects.push(Effect::NotRegistered { socket, answer: error.to_text() });
         }
-        effects.push(Effect::LookUp { socket, devices: register.devices_to_look_up(role, header_target.as_deref()) });
-        self.registrations.by_socket.insert(socket, Registration { role, header_target, register, fresh });
+        effects.push(Effect::LookUp { socket, devices: register.devices_to_look_up(*role, header_target.as_deref()) });
+        self.registrations.by_socket.insert(socket, registration);
     }
 
     pub(super) fn on_looked_up(
@@ -108,7 +102,7 @@ impl UserCore {
     ) {
         let Some(registration) = self.registrations.remove(socket) else { return };
         let outcome = judge(self.config.user, &registration, required, devices)
-            .and_then(|claim| Ok((claim.route, self.settle_session(now, claim, registration.fresh)?)));
+            .and_then(|claim| Ok((claim.route, self.settle_session(now, claim, registration)?)));
         match outcome {
             Ok((route, session)) => self.take_route(now, socket, route, &session, effects),
             Err(error) => effects.push(Effect::NotRegistered { socket, answer: error.to_text() }),
@@ -116,16 +110,16 @@ impl UserCore {
     }
 
     /// The last check: resumes the session that the claim names, or begins a new one.
-    fn settle_session(&mut self, now: Now, claim: Claim, fresh: Fresh) -> Result<Settled, RegisterError> {
-        let Fresh { connection, session, token } = fresh;
+    fn settle_session(&mut self, now: Now, claim: Claim, registration: Registration) -> Result<Settled, RegisterError> {
+        let Registration { fresh: Fresh { connection, session, token }, api_key, .. } = registration;
         match claim.resume? {
-            Some(resume) if self.sessions.resume(&claim.route, &resume, now.monotonic) => {
-                Ok(Settled { kind: "resumed", connection, session: resume.session, token: resume.token })
+            Some(resume) if self.sessions.resume(&claim.route, &resume, api_key, now.monotonic) => {
+                Ok(Settled { kind: "resumed", connection, session: resume.session, token: resume.token, api_key })
             }
             Some(_) => Err(RegisterError::InvalidResume),
             None => {
-                self.sessions.begin(claim.route, session, &token, now.monotonic);
-                Ok(Settled { kind: "registered", connection, session, token })
+                self.sessions.begin(claim.route, session, &token, api_key, now.monotonic);
+                Ok(Settled { kind: "registered", connection, session, token, api_key })
             }
         }
     }
@@ -134,7 +128,7 @@ impl UserCore {
     fn take_route(&mut self, now: Now, socket: SocketId, route: Route, settled: &Settled, effects: &mut Effects) {
         let connection = settled.connection;
         let was_online = self.routes.is_phone_online(route.device());
-        if let Some(old) = self.routes.open(socket, Live { route, connection }) {
+        if let Some(old) = self.routes.open(socket, Live { route, connection, api_key: settled.api_key }) {
             effects.push(Effect::Close { socket: old, reason: CloseReason::Replaced });
         }
         if let Route::Desktop(desktop) = route {
@@ -177,6 +171,7 @@ struct Settled {
     connection: ConnectionId,
     session: SessionId,
     token: String,
+    api_key: Option<ApiKeyId>,
 }
 
 /// The checks between the version's syntax and the session, in their order.

@@ -1,6 +1,6 @@
 //! Registration: the order of its checks, its answer, and resume sessions.
 
-use super::testing::{EPOCH_MS, Harness, MS, connection, desktop, fresh, phone, register, route, row, session, token};
+use super::testing::{EPOCH_MS, Harness, MS, connection, desktop, fresh, key, phone, register, route, row, session, token};
 use crate::user_router::message::{Input, SocketId, Unavailable};
 use relay_protocol::{
     close::CloseReason,
@@ -89,7 +89,7 @@ fn the_look_up_asks_for_the_device_and_a_phones_target() {
     assert_eq!(h.begin(two, route(0, 1), register(route(0, 1))), [format!("{two} look-up p0 d1")]);
     let register = Box::new(Register { target_desktop_device_id: None, ..register(route(0, 0)) });
     let header_target = Some(desktop(2).to_string());
-    let input = Input::Register { socket: three, role: Role::Mobile, header_target, register, fresh: fresh(three) };
+    let input = Input::Register { socket: three, role: Role::Mobile, header_target, register, fresh: fresh(three), api_key: None };
     assert_eq!(h.step(input), [format!("{three} look-up p0 d2")]);
     assert_eq!(h.found(three, route(0, 2))[0], format!("{three} registered"), "the header's target counts");
 }
@@ -304,7 +304,7 @@ fn a_failed_registration_leaves_the_older_session_alone() {
 #[test]
 fn whether_a_session_survives_depends_on_the_close() {
     type Close = fn(&mut Harness, SocketId) -> Vec<String>;
-    let closes: [(&str, Close, bool); 9] = [
+    let closes: [(&str, Close, bool); 12] = [
         ("cut", |h, phone| h.close(phone), true),
         ("silent", |h, phone| h.retire(phone, CloseReason::Silent), true),
         ("saturated", |h, phone| h.retire(phone, CloseReason::Saturated), true),
@@ -313,11 +313,24 @@ fn whether_a_session_survives_depends_on_the_close() {
         ("forgotten", |h, _| h.close_device(phone(0), CloseReason::DeviceForgotten), false),
         ("not eligible", |h, _| h.close_device(phone(0), CloseReason::NotEligible), false),
         ("revoked", |h, _| h.close_device(phone(0), CloseReason::Revoked), false),
+        ("key revoked", |h, _| h.revoke(key(0)), false),
+        ("another key revoked", |h, _| h.revoke(key(1)), true),
+        (
+            "key revoked after a cut",
+            |h, phone| {
+                h.close(phone);
+                h.revoke(key(0))
+            },
+            false,
+        ),
         ("its desktop forgotten", |h, _| h.close_device(desktop(0), CloseReason::DeviceForgotten), true),
     ];
     for (what, close, survives) in closes {
         let mut h = Harness::new();
-        let (own, other) = (h.phone(0, 0), h.phone(1, 0));
+        h.api_key = Some(key(0));
+        let own = h.phone(0, 0);
+        h.api_key = Some(key(2));
+        let other = h.phone(1, 0);
         close(&mut h, own);
         assert_eq!(resumes(&mut h, route(0, 0), own), survives, "{what}");
         assert!(resumes(&mut h, route(1, 0), other), "{what}");

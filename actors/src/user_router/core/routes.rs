@@ -1,7 +1,7 @@
 //! Live connections: which socket holds which route.
 
-use crate::user_router::message::SocketId;
-use relay_protocol::id::{ConnectionId, DeviceId, Route};
+use crate::user_router::message::{SocketId, Whose};
+use relay_protocol::id::{ApiKeyId, ConnectionId, DeviceId, Route};
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
@@ -10,6 +10,8 @@ use uuid::Uuid;
 pub(super) struct Live {
     pub(super) route: Route,
     pub(super) connection: ConnectionId,
+    /// The API key that opened the socket.
+    pub(super) api_key: Option<ApiKeyId>,
 }
 
 #[derive(Debug, Default)]
@@ -59,10 +61,10 @@ impl Routes {
         self.phones_from(phone).next().is_some_and(|(route, _)| route.device() == phone)
     }
 
-    /// The device's sockets: at most one as a desktop, one for each route as a phone.
-    pub(super) fn sockets_of(&self, device: DeviceId) -> Vec<SocketId> {
-        let phones = self.phones_from(device).take_while(|(route, _)| route.device() == device).map(|(_, socket)| socket);
-        self.socket_of(&Route::Desktop(device)).into_iter().chain(phones).collect()
+    /// Their sockets, desktops before phones.
+    pub(super) fn sockets_of(&self, whose: Whose) -> Vec<SocketId> {
+        let is_of = |socket: &SocketId| self.live(*socket).is_some_and(|live| whose.includes(Some(live.route.device()), live.api_key));
+        self.by_route.values().copied().filter(is_of).collect()
     }
 
     pub(super) fn len(&self) -> usize {

@@ -1,8 +1,9 @@
 //! Resume sessions: one per route, in memory only, proved by a token that is kept as a hash (device-lane section 3).
 
 use super::after;
+use crate::user_router::message::Whose;
 use relay_protocol::{
-    id::{DeviceId, Route, SessionId},
+    id::{ApiKeyId, Route, SessionId},
     register::ResumeClaim,
 };
 use sha2::{Digest, Sha256};
@@ -16,6 +17,8 @@ use subtle::ConstantTimeEq;
 pub(super) struct Session {
     id: SessionId,
     token_hash: [u8; 32],
+    /// The API key of the registration that began or last resumed it.
+    pub(super) api_key: Option<ApiKeyId>,
     pub(super) expires: Instant,
 }
 
@@ -33,20 +36,21 @@ impl Sessions {
     }
 
     /// Begins the route's session; the one before, if any, can no longer be resumed.
-    pub(super) fn begin(&mut self, route: Route, id: SessionId, token: &str, now: Instant) {
+    pub(super) fn begin(&mut self, route: Route, id: SessionId, token: &str, api_key: Option<ApiKeyId>, now: Instant) {
         let expires = after(now, self.ttl);
-        self.by_route.insert(route, Session { id, token_hash: hash(token), expires });
+        self.by_route.insert(route, Session { id, token_hash: hash(token), api_key, expires });
         self.next_sweep = Some(self.next_sweep.map_or(expires, |sweep| sweep.min(expires)));
     }
 
-    /// Whether the claim is right; if so, the session lives on from now. A wrong claim changes nothing. Expired sessions have been
+    /// Whether the claim is right; if so, the session lives on from now, under this key. A wrong claim changes nothing. Expired sessions have been
     /// swept before.
-    pub(super) fn resume(&mut self, route: &Route, claim: &ResumeClaim, now: Instant) -> bool {
+    pub(super) fn resume(&mut self, route: &Route, claim: &ResumeClaim, api_key: Option<ApiKeyId>, now: Instant) -> bool {
         let Some(session) = self.by_route.get_mut(route).filter(|session| session.id == claim.session) else { return false };
         if !bool::from(session.token_hash.as_slice().ct_eq(hash(&claim.token).as_slice())) {
             return false;
         }
         session.expires = after(now, self.ttl);
+        session.api_key = api_key;
         true
     }
 
@@ -62,9 +66,9 @@ impl Sessions {
         self.forget_sweep_if_empty();
     }
 
-    /// Ends the sessions that this device itself holds, on all its routes.
-    pub(super) fn end_all_of(&mut self, device: DeviceId) {
-        self.by_route.retain(|route, _| route.device() != device);
+    /// Ends the sessions that they hold themselves, not those of phones with their desktops.
+    pub(super) fn end_all_of(&mut self, whose: Whose) {
+        self.by_route.retain(|route, session| !whose.includes(Some(route.device()), session.api_key));
         self.forget_sweep_if_empty();
     }
 

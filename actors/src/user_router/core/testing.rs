@@ -4,13 +4,13 @@ use super::{CoreConfig, Effects, ProcessPending, UserCore};
 use crate::{
     clock::{self, EpochMs},
     drain::Drain,
-    user_router::message::{Effect, Fresh, Input, Now, SocketId, Unavailable},
+    user_router::message::{Effect, Fresh, Input, Now, SocketId, Unavailable, Whose},
 };
 use relay_protocol::{
     close::CloseReason,
     device::{DeviceFacts, Role},
     envelope::Inbound,
-    id::{ConnectionId, DeviceId, RelayInstanceId, Route, SessionId, UserId},
+    id::{ApiKeyId, ConnectionId, DeviceId, RelayInstanceId, Route, SessionId, UserId},
     register::Register,
     rpc::{Call, Request, RequestId, Response},
     text::Text,
@@ -57,6 +57,10 @@ pub(super) fn connection(socket: SocketId) -> ConnectionId {
 /// The session that a socket's registration begins unless it resumes one.
 pub(super) fn session(socket: SocketId) -> SessionId {
     SessionId(Uuid::from_u128(0x5e55_0000 + u128::from(socket.0)))
+}
+
+pub(super) fn key(number: usize) -> ApiKeyId {
+    ApiKeyId(Uuid::from_u128(0x4e50 + number as u128))
 }
 
 pub(super) fn token(socket: SocketId) -> String {
@@ -119,6 +123,8 @@ pub(super) struct Harness {
     pub(super) process: ProcessPending,
     pub(super) drain: Drain,
     pub(super) now: Now,
+    /// The API key that sockets are opened with from now on.
+    pub(super) api_key: Option<ApiKeyId>,
     sockets: u64,
 }
 
@@ -132,7 +138,7 @@ impl Harness {
         change(&mut config);
         let now = Now { monotonic: clock::now(), wall: EpochMs(EPOCH_MS) };
         let (process, drain) = (config.process.clone(), config.drain.clone());
-        Harness { core: UserCore::new(config), process, drain, now, sockets: 0 }
+        Harness { core: UserCore::new(config), process, drain, now, api_key: None, sockets: 0 }
     }
 
     pub(super) fn step(&mut self, input: Input) -> Vec<String> {
@@ -158,8 +164,8 @@ impl Harness {
     }
 
     pub(super) fn begin(&mut self, socket: SocketId, route: Route, register: Register) -> Vec<String> {
-        let register = Box::new(register);
-        self.step(Input::Register { socket, role: role(route), header_target: None, register, fresh: fresh(socket) })
+        let (role, register, api_key) = (role(route), Box::new(register), self.api_key);
+        self.step(Input::Register { socket, role, header_target: None, register, fresh: fresh(socket), api_key })
     }
 
     /// The look-up brings good rows.
@@ -230,7 +236,15 @@ impl Harness {
     }
 
     pub(super) fn close_device(&mut self, device: DeviceId, reason: CloseReason) -> Vec<String> {
-        self.step(Input::CloseDevice { device, reason })
+        self.step(Input::CloseAllOf { whose: Whose::Device(device), reason })
+    }
+
+    pub(super) fn log_out(&mut self) -> Vec<String> {
+        self.step(Input::CloseAllOf { whose: Whose::Account, reason: CloseReason::LoggedOut })
+    }
+
+    pub(super) fn revoke(&mut self, api_key: ApiKeyId) -> Vec<String> {
+        self.step(Input::CloseAllOf { whose: Whose::ApiKey(api_key), reason: CloseReason::Revoked })
     }
 
     pub(super) fn grace_elapsed(&mut self, desktop_number: usize, of: SocketId) -> Vec<String> {

@@ -1,0 +1,172 @@
+//! What all sockets together hold, one account for each direction (device-lane section 3).
+//!
+//! A socket takes bytes out of the [`Budget`] through its own [`Share`], so that the sum is one atomic and the largest holder can be
+//! named. Past the budget the supervisor is woken and gives up the largest holders; until it has, [`Share::take`] goes on up to a
+//! ceiling, one maximal message above the budget, and no further. What is taken is given back exactly: the rest of a share goes with
+//! its socket.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+use tokio::sync::Notify;
+
+/// The account of one direction.
+#[derive(Debug)]
+pub struct Budget {
+    held: AtomicUsize,
+    bytes_max: usize,
+    ceiling: usize,
+    exceeded: Arc<Notify>,
+}
+
+impl Budget {
+    /// An empty account of `bytes_max`, which may be passed by `overshoot_max` until somebody who waits for `exceeded` has made room.
+    pub fn new(bytes_max: usize, overshoot_max: usize, exceeded: Arc<Notify>) -> Self {
+        Budget { held: AtomicUsize::new(0), bytes_max, ceiling: bytes_max.saturating_add(overshoot_max), exceeded }
+    }
+
+    /// Bytes that are held now.
+    pub fn held(&self) -> usize {
+        self.held.load(Relaxed)
+    }
+
+    /// Bytes that are held beyond the budget.
+    pub fn excess(&self) -> usize {
+        self.held().saturating_sub(self.bytes_max)
+    }
+
+    fn take(&self, bytes: usize, limit: usize) -> bool {
+        let held = self.held.fetch_add(bytes, Relaxed).saturating_add(bytes);
+        if held > self.bytes_max {
+            self.exceeded.notify_one();
+        }
+        if held > limit {
+            self.give_back(bytes);
+        }
+        held <= limit
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// What one socket holds of a budget.
+#[derive(Debug)]
+pub struct Share {
+    held: AtomicUsize,
+    budget: Arc<Budget>,
+}
+
+impl Share {
+    /// Nothing of this budget.
+    pub fn new(budget: Arc<Budget>) -> Self {
+        Share { held: AtomicUsize::new(0), budget }
+    }
+
+    /// Bytes that this socket holds.
+    pub fn held(&self) -> usize {
+        self.held.load(Relaxed)
+    }
+
+    /// Takes bytes for what cannot be refused without ending its connection; false when the ceiling has been reached.
+    #[must_use]
+    pub fn take(&self, bytes: usize) -> bool {
+        self.take_up_to(bytes, self.budget.ceiling)
+    }
+
+    /// Takes bytes for what may be refused; false when the budget has been reached.
+    #[must_use]
+    pub fn offer(&self, bytes: usize) -> bool {
+        self.take_up_to(bytes, self.budget.bytes_max)
+    }
+
+    fn take_up_to(&self, bytes: usize, limit: usize) -> bool {
+        // Before the sum, so that whoever sees the sum sees its holder too.
+        self.held.fetch_add(bytes, Relaxed);
+        let taken = self.budget.take(bytes, limit);
+        if !taken {
+            self.held.fetch_sub(bytes, Relaxed);
+        }
+        taken
+    }
+
+    /// Gives back bytes that were taken.
+    pub fn give_back(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Relaxed);
+        self.budget.give_back(bytes);
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.give_back(*self.held.get_mut());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    const MAX: usize = 1_000;
+    const OVERSHOOT: usize = 100;
+
+    fn budget() -> (Arc<Budget>, Arc<Notify>) {
+        let exceeded = Arc::new(Notify::new());
+        (Arc::new(Budget::new(MAX, OVERSHOOT, exceeded.clone())), exceeded)
+    }
+
+    #[test]
+    fn what_may_be_refused_stops_at_the_budget_and_the_rest_at_the_ceiling() {
+        let (budget, _) = budget();
+        let (one, other) = (Share::new(budget.clone()), Share::new(budget.clone()));
+        assert!(one.offer(MAX - 1) && !other.offer(2) && other.offer(1));
+        assert!(!other.offer(1) && other.take(OVERSHOOT) && !other.take(1));
+        assert_eq!((one.held(), other.held(), budget.held(), budget.excess()), (MAX - 1, 1 + OVERSHOOT, MAX + OVERSHOOT, OVERSHOOT));
+    }
+
+    #[test]
+    fn whoever_makes_room_is_woken_past_the_budget_and_not_before() {
+        let (budget, exceeded) = budget();
+        let share = Share::new(budget);
+        assert!(share.take(MAX));
+        assert!(exceeded.notified().now_or_never().is_none());
+        assert!(share.take(1));
+        assert!(exceeded.notified().now_or_never().is_some());
+        assert!(!share.take(OVERSHOOT));
+        assert!(exceeded.notified().now_or_never().is_some(), "a refusal wakes too");
+    }
+
+    #[test]
+    fn everything_is_given_back_in_the_end() {
+        let (budget, _) = budget();
+        let (one, other) = (Share::new(budget.clone()), Share::new(budget.clone()));
+        assert!(one.take(700) && other.take(300));
+        one.give_back(200);
+        assert_eq!(budget.held(), 800);
+        drop(one);
+        assert_eq!(budget.held(), 300);
+        drop(other);
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn threads_that_take_at_once_never_pass_the_ceiling_and_leave_nothing() {
+        let (budget, _) = budget();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let share = Share::new(budget.clone());
+                    for bytes in (1..400).cycle().take(20_000) {
+                        if share.take(bytes) {
+                            share.give_back(bytes);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(budget.held(), 0);
+    }
+}
