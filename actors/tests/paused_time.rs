@@ -313,10 +313,14 @@ async fn a_persistence_actor_that_panics_is_started_anew() {
 #[actix::test]
 async fn statuses_outlive_the_persistence_actor_that_could_not_write_them() {
     let Pair { rig, desktop_id, phone_id, mut desktop, phone: _phone } = Pair::connected().await;
-    let other = rig.device(Role::Desktop);
-    assert_eq!((rig.stored(desktop_id), rig.stored(phone_id)), (Some(Presence::Online), Some(Presence::Online)));
+    let (returning_id, other) = (rig.device(Role::Desktop), rig.device(Role::Desktop));
+    let mut returning = rig.desktop(returning_id).await;
+    let stored = || [desktop_id, phone_id, returning_id].map(|device| rig.stored(device).unwrap());
+    assert_eq!(stored(), [Presence::Online; 3]);
     rig.store.away.store(true, Relaxed);
     desktop.close().await;
+    returning.close().await;
+    let _returned = rig.desktop(returning_id).await;
     advance(Duration::from_secs(1)).await;
     rig.store.panics.store(true, Relaxed);
     rig.open(Role::Desktop).register(&rig, other, None).await;
@@ -325,7 +329,9 @@ async fn statuses_outlive_the_persistence_actor_that_could_not_write_them() {
         advance(Duration::from_millis(100)).await;
     }
     assert_eq!(rig.counters.persistence_restarted.get(), 1);
-    assert_eq!((rig.stored(desktop_id), rig.stored(phone_id)), (Some(Presence::Reconnecting), Some(Presence::Online)));
+    assert_eq!(stored(), [Presence::Reconnecting, Presence::Online, Presence::Online], "the newest of each");
+    let rewritten = rig.store.statuses.lock().unwrap().iter().filter(|write| write.device == returning_id).count();
+    assert_eq!(rewritten, 2, "what was only in between is not stored");
     assert_eq!(rig.directory.services().persistence_state(), PersistenceState::default(), "nothing is left to write");
     // What is stored is not kept for the next one.
     let statements = rig.store.statuses.lock().unwrap().len();

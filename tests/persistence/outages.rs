@@ -88,7 +88,8 @@ async fn the_end_of_an_outage_is_told_though_nobody_asks_for_anything() {
     Fault::Refused.begin(&proxy);
     assert!(try_register(&mut socket, account.desktops[0]).await.is_err());
     drop(socket);
-    sleep(Duration::from_secs(scaled(2, 30) as u64)).await;
+    // Long enough for waits that double without a bound to be longer than what is asked for.
+    sleep(Duration::from_secs(scaled(4, 30) as u64)).await;
     let (status, health) = readiness(relay.ready().admin).await;
     assert_eq!((status, health["failingSince"]["devices"].is_string()), (503, true), "{health}");
     let back = Instant::now();
