@@ -103,12 +103,13 @@ impl StallProxy {
                         continue;
                     }
                 };
-                if mode.borrow().network == Network::Refuses {
+                // One look, before the server can see the connection: whoever has seen it there, or refuses from now on, can cut it.
+                let Mode { network, generation, .. } = *mode.borrow();
+                if network == Network::Refuses {
+                    listener = None;
                     continue;
                 }
                 let (watched, server) = (watched.clone(), *leads_to.lock().unwrap());
-                // Taken before the server can see the connection: a test that has seen it there can cut it.
-                let generation = watched.borrow().generation;
                 let task = tokio::spawn(async move {
                     // A server that is gone is a client whose connection ends at once.
                     if let Ok(server) = TcpStream::connect(server).await {
