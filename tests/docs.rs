@@ -12,9 +12,9 @@ use relay::{
 use relay_protocol::{
     close::CloseReason,
     envelope::Inbound,
-    error::{FrameError, RegisterError, RpcRefusal},
-    identity::Scope,
-    limits,
+    error::{BoundScope, FrameError, RegisterError, RpcRefusal},
+    identity::{Scope, Scopes},
+    limits, params,
     rpc::Request,
     version::Version,
 };
@@ -253,6 +253,52 @@ fn outbound_examples_are_what_the_code_writes() {
     assert_eq!(json(&response.deliver("\"request-101\"").to_bytes()), told("### rpc.response"));
 
     assert_eq!(json(&FrameError::WrongRole.to_text().to_bytes()), json(example("### error", 1).as_bytes()));
+}
+
+/// Each answer of the three tables stands there as a whole frame, one a line.
+#[test]
+fn every_answer_has_an_example() {
+    let request = "\"request-101\"";
+    let registration = RegisterError::all(Version::new(1, 7)).into_iter().map(|error| error.to_text());
+    let refusals = RpcRefusal::ALL.into_iter().map(|refusal| {
+        match refusal {
+            RpcRefusal::InvalidRequest(_) => RpcRefusal::InvalidRequest("traceparent is required"),
+            RpcRefusal::InsufficientScope { .. } => {
+                RpcRefusal::InsufficientScope { required: Scopes::NONE.with(Scope::Rpc).with(Scope::Write) }
+            }
+            RpcRefusal::InvalidParams(_) => RpcRefusal::InvalidParams(params::SHAPE),
+            RpcRefusal::TooManyPending { .. } => RpcRefusal::TooManyPending { scope: BoundScope::Client, limit: 64, current: 64 },
+            other @ (RpcRefusal::RateLimited
+            | RpcRefusal::MethodNotFound
+            | RpcRefusal::IdempotencyKeyRequired
+            | RpcRefusal::AuthorityChanging
+            | RpcRefusal::DesktopReconnecting
+            | RpcRefusal::DesktopOffline
+            | RpcRefusal::DuplicateRequest
+            | RpcRefusal::ConflictingRequest
+            | RpcRefusal::DesktopMoved
+            | RpcRefusal::Expired) => other,
+        }
+        .to_text(request)
+    });
+    let frame_errors = FrameError::ALL.into_iter().map(|error| {
+        match error {
+            FrameError::InvalidPayload(_) => FrameError::InvalidPayload("unknown field `id`".into()),
+            other
+            @ (FrameError::UnknownMessageType | FrameError::NotRegistered | FrameError::AlreadyRegistered | FrameError::WrongRole) => other,
+        }
+        .to_text()
+    });
+    let protocol = read("docs/protocol.md");
+    for (heading, answers) in [
+        ("## Frame errors", frame_errors.collect::<Vec<_>>()),
+        ("## Registration errors", registration.collect()),
+        ("## Refusals of requests", refusals.collect()),
+    ] {
+        let (_, rest) = section(&protocol, heading).split_once("\n```jsonl outbound\n").unwrap();
+        let written: Vec<String> = answers.iter().map(|answer| String::from_utf8(answer.to_bytes()).unwrap()).collect();
+        assert_eq!(rest[..rest.find("```").unwrap()].lines().collect::<Vec<_>>(), written, "{heading} wants\n{}", written.join("\n"));
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::{fmt, marker::PhantomData};
 pub const TYPED_METHOD: &str = "session.syncHistoryState";
 
 /// What a refusal says.
-const SHAPE: &str = "params must be {\"sessions\":[{\"sessionId\",\"historyRevision\"}]} within the limits of the contract";
+pub const SHAPE: &str = "params must be {\"sessions\":[{\"sessionId\",\"historyRevision\"}]} within the limits of the contract";
 
 /// Judges the `params` of a method.
 pub(crate) fn judge(method: &str, params: Option<&RawValue>) -> Result<(), RpcRefusal> {

@@ -3,47 +3,24 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use super::registration::{
-    accepted, answers, connections, naming, next_answer, next_status, open_desktop, open_phone, refused, resume_of, send,
+use super::{
+    closes::{desktop, ends, phone, told},
+    registration::{accepted, answers, connections, naming, next_answer, next_status, open_desktop, open_phone, refused, resume_of, send},
 };
 use crate::support::{
     PATIENCE,
     account::Account,
-    raw_socket::{Frame, RawOptions, RawSocket, Received},
+    raw_socket::{Frame, RawOptions, RawSocket},
     relay_process::RelayProcess,
     scale::scaled,
     wire::eventually,
 };
 use relay_endpoints::devices::{ApiError, DeviceChange};
-use relay_protocol::{device::Role, id::DeviceId, identity::Scopes};
+use relay_protocol::{device::Role, identity::Scopes};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-
-/// Opens and registers a desktop of the account: the socket, and its answer.
-async fn desktop(account: &Account, index: usize) -> (RawSocket, Value) {
-    let mut socket = open_desktop(account).await;
-    let answer = accepted(&mut socket, &naming(account.desktops[index], json!({})), "registered").await;
-    (socket, answer)
-}
-
-/// Opens and registers a phone of the account, bound to one of its desktops.
-async fn phone(account: &Account, index: usize, target: usize) -> (RawSocket, Value) {
-    let mut socket = open_phone(account, Some(account.desktops[target])).await;
-    let answer = accepted(&mut socket, &naming(account.phones[index], json!({})), "registered").await;
-    (socket, answer)
-}
-
-async fn ends(socket: &mut RawSocket, reason: &str) {
-    assert_eq!(socket.closed(PATIENCE).await, Some((1008, reason.to_owned())));
-    assert_eq!(socket.read(PATIENCE).await, Received::End);
-}
-
-async fn told(watcher: &mut RawSocket, device: DeviceId, status: &str, reason: &str) {
-    let event = next_status(watcher).await;
-    assert_eq!((&event["deviceId"], &event["status"], &event["reason"]), (&json!(device), &json!(status), &json!(reason)), "{event}");
-}
 
 /// What came instead of an upgrade: status and error code.
 async fn not_upgraded(account: &Account) -> (u16, String) {
@@ -166,7 +143,7 @@ async fn revoking_a_key_closes_its_sockets_and_ends_its_sessions() {
 
     account.api_keys().revoke(key.shown.api_key_id).await.unwrap();
     for socket in [&mut desktop_of_own, &mut phone_of_own, &mut unregistered] {
-        ends(socket, "revoked").await;
+        ends(socket, 1008, "revoked").await;
     }
     let mut gone = BTreeSet::new();
     for _ in 0..2 {
@@ -260,11 +237,11 @@ async fn logging_a_device_out_closes_its_sockets_and_ends_its_sessions() {
     let (mut to_second, phone_session) = phone(&account, 0, 1).await;
 
     assert_eq!(account.log_out(&json!({"deviceId": account.desktops[0]})).await, 204);
-    ends(&mut first, "loggedOut").await;
+    ends(&mut first, 1008, "loggedOut").await;
     told(&mut watcher, account.desktops[0], "disconnected", "loggedOut").await;
     assert_eq!(account.log_out(&json!({"deviceId": account.phones[0]})).await, 204);
-    ends(&mut to_first, "loggedOut").await;
-    ends(&mut to_second, "loggedOut").await;
+    ends(&mut to_first, 1008, "loggedOut").await;
+    ends(&mut to_second, 1008, "loggedOut").await;
 
     let (mut desktop_again, mut phone_again) = (open_desktop(&account).await, open_phone(&account, Some(account.desktops[1])).await);
     refused(&mut desktop_again, &naming(account.desktops[0], resume_of(&first_session)), "invalidResume", false).await;
@@ -291,7 +268,7 @@ async fn logging_an_account_out_closes_everything_of_it_and_nothing_else() {
 
     assert_eq!(by_key.log_out(&json!({})).await, 204);
     for socket in [&mut first, &mut second, &mut phone_socket, &mut unregistered] {
-        ends(socket, "loggedOut").await;
+        ends(socket, 1008, "loggedOut").await;
     }
     answers(&mut stranger).await;
 

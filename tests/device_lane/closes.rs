@@ -28,7 +28,7 @@ const TCP_ENDS_WITHIN: Duration = Duration::from_secs(3);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Expects this close, then the end of TCP, without a word from this side.
-async fn ends(socket: &mut RawSocket, code: u16, reason: &str) {
+pub(super) async fn ends(socket: &mut RawSocket, code: u16, reason: &str) {
     assert_eq!(socket.closed(PATIENCE).await, Some((code, reason.to_owned())));
     assert_eq!(socket.read(TCP_ENDS_WITHIN).await, Received::End, "{code} {reason}");
 }
@@ -52,21 +52,21 @@ async fn left(relay: &RelayProcess, user: UserId, expected: &[&Value]) {
 }
 
 /// Opens and registers a desktop of the account.
-async fn desktop(account: &Account, index: usize) -> (RawSocket, Value) {
+pub(super) async fn desktop(account: &Account, index: usize) -> (RawSocket, Value) {
     let mut socket = open_desktop(account).await;
     let answer = accepted(&mut socket, &naming(account.desktops[index], json!({})), "registered").await;
     (socket, answer)
 }
 
 /// Opens and registers a phone of the account, bound to one of its desktops.
-async fn phone(account: &Account, index: usize, target: usize) -> (RawSocket, Value) {
+pub(super) async fn phone(account: &Account, index: usize, target: usize) -> (RawSocket, Value) {
     let mut socket = open_phone(account, Some(account.desktops[target])).await;
     let answer = accepted(&mut socket, &naming(account.phones[index], json!({})), "registered").await;
     (socket, answer)
 }
 
 /// The next status that a phone is told must be this one.
-async fn told(phone: &mut RawSocket, device: DeviceId, status: &str, reason: &str) -> u64 {
+pub(super) async fn told(phone: &mut RawSocket, device: DeviceId, status: &str, reason: &str) -> u64 {
     let event = next_status(phone).await;
     assert_eq!((&event["deviceId"], &event["status"], &event["reason"]), (&json!(device), &json!(status), &json!(reason)), "{event}");
     event["revision"].as_u64().unwrap()
