@@ -128,10 +128,11 @@ pub(super) async fn open(
 
 async fn attempt(connections: &Connections, known: &[Migration]) -> Result<MigrationReport, Problem> {
     let checked = async {
-        let connection = connections.acquire().await.map_err(|error| match error {
-            deadpool_postgres::PoolError::Backend(error) => problem(&error),
-            other => Problem::Passing(other.to_string()),
-        })?;
+        let connection = match connections.acquire().await {
+            Ok(connection) => connection,
+            Err(deadpool_postgres::PoolError::Backend(error)) => return Err(problem(&error)),
+            Err(error) => return Err(Problem::Passing(error.to_string())),
+        };
         check(&connection).await?;
         Ok(connection)
     };
