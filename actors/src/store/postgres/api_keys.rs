@@ -19,7 +19,8 @@ const LIST: &str =
 
 const FIND: &str = "SELECT id, user_id, name, scopes, created_at FROM api_keys WHERE hash = $1 AND revoked_at IS NULL";
 
-const REVOKE: &str = "UPDATE api_keys SET revoked_at = $3 WHERE id = $1 AND user_id = $2 AND revoked_at IS NULL RETURNING id";
+const REVOKE: &str = "UPDATE api_keys SET revoked_at = $3 \
+     WHERE id = $1 AND user_id = $2 AND (revoked_at IS NULL OR $4::boolean AND revoked_at = $3) RETURNING id";
 
 pub(super) fn create(key: ApiKey, hash: ApiKeyHash, live_max: u32) -> Call {
     let ApiKey { id, user, name, scopes, created_at } = key;
@@ -36,7 +37,7 @@ pub(super) fn find(hash: ApiKeyHash) -> Call {
 }
 
 pub(super) fn revoke(user: UserId, id: ApiKeyId, now: EpochMs) -> Call {
-    call!(REVOKE, id.0, user.0, now.0)
+    call!(REVOKE, id.0, user.0, now.0).told_of_repeat()
 }
 
 pub(super) fn api_key(row: &Row) -> Result<ApiKey, StoreError> {

@@ -35,9 +35,10 @@ use relay_protocol::{
 };
 use std::num::NonZero;
 
-/// Devices that one statement of `disconnect_stale` ends: well within its deadline on a slow disk. In one statement, the devices
-/// of a large relay could take longer than that, and then would at every attempt.
-const STALE_BATCH_DEVICES_MAX: i64 = 5_000;
+/// Devices that one statement of `disconnect_stale` ends. In one statement, the devices of a large relay could take longer than its
+/// deadline, and then would at every attempt. Of each device the whole history is walked to find what is too old: with full ones, 500
+/// devices take 0.2 s to 0.8 s of a server with a warm cache, by how lately it was vacuumed.
+const STALE_BATCH_DEVICES_MAX: i64 = 500;
 
 /// The store on one PostgreSQL database.
 pub struct PostgresStore {

@@ -19,8 +19,8 @@ use tokio::time::{sleep, timeout};
 
 /// How long a start waits for its database. Operations page.
 pub(super) const START_WAIT: Duration = Duration::from_secs(30);
-/// One attempt to connect, the server's greeting and the password included.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+/// One attempt to connect, up to the server's answer to the first question.
+pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Wait between attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Time between two log lines about the same wait.
@@ -127,13 +127,17 @@ pub(super) async fn open(
 }
 
 async fn attempt(connections: &Connections, known: &[Migration]) -> Result<MigrationReport, Problem> {
-    let mut connection = match timeout(ATTEMPT_TIMEOUT, connections.acquire()).await {
-        Ok(Ok(connection)) => connection,
-        Ok(Err(deadpool_postgres::PoolError::Backend(error))) => return Err(problem(&error)),
-        Ok(Err(error)) => return Err(Problem::Passing(error.to_string())),
-        Err(_late) => return Err(Problem::Passing("it does not answer".into())),
+    let checked = async {
+        let connection = match connections.acquire().await {
+            Ok(connection) => connection,
+            Err(deadpool_postgres::PoolError::Backend(error)) => return Err(problem(&error)),
+            Err(error) => return Err(Problem::Passing(error.to_string())),
+        };
+        check(&connection).await?;
+        Ok(connection)
     };
-    check(&connection).await?;
+    let late = |_elapsed| Err(Problem::Passing("it does not answer".into()));
+    let mut connection = timeout(ATTEMPT_TIMEOUT, checked).await.unwrap_or_else(late)?;
     migrate::apply(&mut connection, known).await.map_err(|failure| match failure {
         Failure::Passing(cause) => Problem::Passing(cause),
         Failure::Final(error) => Problem::Migrate(error),

@@ -4,7 +4,7 @@
 //! wait in the pool since before are suspected too (a server that restarts takes all of them along) and are closed when their turn
 //! comes. One that was idle is asked before it is used, which notices a server that vanished without a word. What still breaks in the
 //! hands of a call is repeated once, on a fresh connection. That needs no look at whether the statement ran: every statement has the
-//! same effect twice as once.
+//! same effect twice as once, and those whose answer says what they changed are told that they are a repeat, so that they answer alike.
 //!
 //! No call ever holds a connection while it asks for another, so a pool of one cannot wait for itself.
 
@@ -188,7 +188,7 @@ impl Connections {
                 Err(_late) => return Err(StoreError::Unavailable("no connection was to be had in time".into())),
             };
             let answer_by = deadline.min(tokio::time::Instant::now() + ANSWER_TIMEOUT);
-            let error = match timeout_at(answer_by, execute(&mut connection, call)).await {
+            let error = match timeout_at(answer_by, execute(&mut connection, call, !may_repeat)).await {
                 Ok(Ok(rows)) => return Ok(rows),
                 Ok(Err(error)) => error,
                 Err(_late) => {
@@ -222,8 +222,10 @@ fn suspect(suspected_before: &Mutex<Instant>) {
     *suspected_before.lock().unwrap_or_else(PoisonError::into_inner) = clock::now();
 }
 
-async fn execute(connection: &mut Object, call: &Call) -> Result<Vec<Row>, tokio_postgres::Error> {
-    let parameters: Vec<&(dyn ToSql + Sync)> = call.parameters.iter().map(|parameter| &**parameter as &(dyn ToSql + Sync)).collect();
+async fn execute(connection: &mut Object, call: &Call, is_repeat: bool) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let own = call.parameters.iter().map(|parameter| &**parameter as &(dyn ToSql + Sync));
+    let told = call.is_told_of_repeat.then_some(&is_repeat as &(dyn ToSql + Sync));
+    let parameters: Vec<&(dyn ToSql + Sync)> = own.chain(told).collect();
     let statement = connection.prepare_cached(call.sql).await?;
     let Some(user) = call.account_lock else { return connection.query(&statement, &parameters).await };
     let lock = connection.prepare_cached(LOCK_ACCOUNT).await?;

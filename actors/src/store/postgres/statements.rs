@@ -26,17 +26,24 @@ pub(super) struct Call {
     pub(super) parameters: Vec<Box<dyn ToSql + Send + Sync>>,
     /// Statements with the same account here run one after the other, each in a transaction of its own.
     pub(super) account_lock: Option<UserId>,
+    /// Whether the statement has one more parameter, true when it is sent for the second time: what it finds done at its own time is
+    /// its own doing, whose answer was lost, and is answered as such.
+    pub(super) is_told_of_repeat: bool,
 }
 
 impl Call {
     pub(super) fn under_lock_of(self, user: UserId) -> Self {
         Call { account_lock: Some(user), ..self }
     }
+
+    pub(super) fn told_of_repeat(self) -> Self {
+        Call { is_told_of_repeat: true, ..self }
+    }
 }
 
 macro_rules! call {
     ($sql:expr $(, $parameter:expr)* $(,)?) => {
-        Call { sql: $sql, parameters: vec![$(Box::new($parameter)),*], account_lock: None }
+        Call { sql: $sql, parameters: vec![$(Box::new($parameter)),*], account_lock: None, is_told_of_repeat: false }
     };
 }
 pub(super) use call;
@@ -62,7 +69,8 @@ const UPSERT_DEVICE: &str = concat!(
      status = CASE WHEN stored.forgotten_at IS NULL THEN stored.status ELSE 'disconnected' END, \
      status_at = CASE WHEN stored.forgotten_at IS NULL THEN stored.status_at END, \
      status_instance = CASE WHEN stored.forgotten_at IS NULL THEN stored.status_instance END, \
-     registrations = CASE WHEN stored.forgotten_at IS NULL THEN stored.registrations + 1 ELSE 1 END \
+     registrations = CASE WHEN stored.forgotten_at IS NOT NULL THEN 1 \
+     WHEN $10::boolean AND stored.updated_at = $8::bigint THEN stored.registrations ELSE stored.registrations + 1 END \
      WHERE stored.user_id = excluded.user_id RETURNING registrations, ",
     device_columns!()
 );
@@ -77,7 +85,7 @@ const PATCH_DEVICE: &str = concat!(
 );
 
 const FORGET_DEVICE: &str = "WITH forgotten AS (UPDATE devices SET forgotten_at = $3, updated_at = $3 \
-     WHERE id = $1 AND user_id = $2 AND forgotten_at IS NULL RETURNING id), \
+     WHERE id = $1 AND user_id = $2 AND (forgotten_at IS NULL OR $4::boolean AND forgotten_at = $3) RETURNING id), \
      dropped AS (DELETE FROM presence_history USING forgotten WHERE device_id = forgotten.id) SELECT id FROM forgotten";
 
 const IS_KNOWN: &str = "SELECT FROM devices WHERE id = $1";
@@ -123,7 +131,9 @@ const MINIMUM_PROTOCOL_RULES: &str =
 pub(super) fn upsert_device(write: DeviceWrite, now: EpochMs) -> Call {
     let DeviceWrite { id, user, role, name, platform, app_version, relay_eligible } = write;
     let devices_max = i64::from(DEVICES_PER_ACCOUNT_MAX);
-    call!(UPSERT_DEVICE, id.0, user.0, role.as_str(), name, platform, app_version, relay_eligible, now.0, devices_max).under_lock_of(user)
+    call!(UPSERT_DEVICE, id.0, user.0, role.as_str(), name, platform, app_version, relay_eligible, now.0, devices_max)
+        .under_lock_of(user)
+        .told_of_repeat()
 }
 
 /// A row for any account's device, forgotten or not.
@@ -140,7 +150,7 @@ pub(super) fn patch_device(user: UserId, id: DeviceId, patch: DevicePatch, now: 
 }
 
 pub(super) fn forget_device(user: UserId, id: DeviceId, now: EpochMs) -> Call {
-    call!(FORGET_DEVICE, id.0, user.0, now.0)
+    call!(FORGET_DEVICE, id.0, user.0, now.0).told_of_repeat()
 }
 
 pub(super) fn look_up(ids: &[DeviceId]) -> Call {

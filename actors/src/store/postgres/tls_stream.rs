@@ -23,7 +23,8 @@ pub(super) struct Connector(pub(super) Arc<ClientConfig>);
 /// The handshake with one server.
 pub(super) struct Handshake {
     connector: TlsConnector,
-    server: ServerName<'static>,
+    /// None on a socket of the file system, where no server offers TLS.
+    server: Option<ServerName<'static>>,
 }
 
 pub(super) struct EncryptedStream<S>(client::TlsStream<S>);
@@ -33,8 +34,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for C
     type TlsConnect = Handshake;
     type Error = InvalidDnsNameError;
 
+    /// Called before it is known whether the server wants TLS, with an empty name where there is none.
     fn make_tls_connect(&mut self, host: &str) -> Result<Handshake, InvalidDnsNameError> {
-        Ok(Handshake { connector: TlsConnector::from(Arc::clone(&self.0)), server: ServerName::try_from(host.to_owned())? })
+        let server = if host.is_empty() { None } else { Some(ServerName::try_from(host.to_owned())?) };
+        Ok(Handshake { connector: TlsConnector::from(Arc::clone(&self.0)), server })
     }
 }
 
@@ -44,7 +47,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Hands
     type Future = Pin<Box<dyn Future<Output = io::Result<EncryptedStream<S>>> + Send>>;
 
     fn connect(self, stream: S) -> Self::Future {
-        Box::pin(async move { self.connector.connect(self.server, stream).await.map(EncryptedStream) })
+        Box::pin(async move {
+            let server = self.server.ok_or_else(|| io::Error::other("the server has no name to verify"))?;
+            self.connector.connect(server, stream).await.map(EncryptedStream)
+        })
     }
 }
 

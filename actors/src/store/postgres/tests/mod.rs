@@ -2,6 +2,7 @@
 
 mod broken;
 mod database;
+mod lost_answers;
 mod migrations;
 mod start;
 mod statements;

@@ -71,6 +71,26 @@ async fn a_server_that_is_starting_is_waited_for() {
     opening.await.unwrap();
 }
 
+/// A host that is frozen or swaps: the way to it is open, and nothing comes back.
+#[tokio::test]
+async fn a_server_that_falls_silent_after_its_greeting_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let _server = tokio::spawn(async move {
+        let mut silent = Vec::new();
+        loop {
+            let (mut connection, _from) = listener.accept().await.unwrap();
+            let length = connection.read_u32().await.unwrap();
+            connection.read_exact(&mut vec![0; usize::try_from(length).unwrap() - 4]).await.unwrap();
+            // Authenticated, and ready for a question.
+            connection.write_all(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I").await.unwrap();
+            silent.push(connection);
+        }
+    });
+    let given_up = timeout(open::ATTEMPT_TIMEOUT * 2, absence(&format!("postgres://u:p@{address}/d?sslmode=disable"))).await;
+    assert_eq!(given_up.as_deref(), Ok("it does not answer"));
+}
+
 #[tokio::test]
 async fn a_server_without_room_is_waited_for_until_it_has_some() {
     let database = Database::create_owned().await;

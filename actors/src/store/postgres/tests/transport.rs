@@ -63,3 +63,16 @@ async fn without_a_word_tls_is_used_where_it_is_offered() {
     let plain = "SELECT bool_or(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'plain'";
     assert!(!database.client().await.query_one(plain, &[]).await.unwrap().get::<_, bool>(0));
 }
+
+#[tokio::test]
+async fn a_socket_of_the_file_system_needs_no_tls() {
+    let database = Database::create().await;
+    let directories = database.client().await.query_one("SHOW unix_socket_directories", &[]).await.unwrap();
+    let host = directories.get::<_, &str>(0).replace('/', "%2F");
+    for query in ["", "sslmode=prefer", "sslmode=disable"] {
+        assert_eq!(opened(&database, Some(&host), query).await.unwrap().ping().await, Ok(()), "{query}");
+    }
+    let verified = format!("sslmode=require&sslrootcert={}", database::ca_file());
+    let refused = opened(&database, Some(&host), &verified).await.err().unwrap();
+    assert!(refused.contains("TLS"), "{refused}");
+}
