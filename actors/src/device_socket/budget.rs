@@ -163,6 +163,20 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_that_is_refused_makes_no_other_one_fail() {
+        let (budget, _) = budget();
+        let (large, small) = (Share::new(budget.clone()), Share::new(budget));
+        assert!(small.take(MAX + 1));
+        std::thread::scope(|scope| {
+            let claims = scope.spawn(|| (0..200_000).for_each(|_| assert!(!large.take(OVERSHOOT))));
+            while !claims.is_finished() {
+                assert!(small.take(1));
+                small.give_back(1);
+            }
+        });
+    }
+
+    #[test]
     fn threads_that_take_at_once_never_pass_the_ceiling_and_leave_nothing() {
         let budget = Arc::new(Budget::new(150, 100, Arc::default()));
         std::thread::scope(|scope| {
