@@ -89,8 +89,9 @@ pub const CONNECTIONS_PER_WORKER_MAX: usize = 25_600;
 /// Connections that the kernel completes before they are accepted: a reconnect storm fits, the usual 1,024 does not hold it.
 pub const ACCEPT_BACKLOG: u32 = 4_096;
 /// How long the server discards unread input after its last answer before it closes the connection: not at all. Device sockets have
-/// lingered by themselves, and must not wait again; calls read their bodies before they answer. Between zero and half a second lies a
-/// trap: the server's clock ticks twice a second, and a deadline that has passed when it is set never fires.
+/// lingered by themselves, and must not wait again; calls read their bodies before they answer, unless they refuse their caller. Between
+/// zero and half a second lies a trap: the server's clock ticks twice a second, and a deadline that has passed when it is set never
+/// fires.
 pub const DISCONNECT_TIMEOUT: Duration = Duration::ZERO;
 /// How long a leaving process waits for its sockets to close, and then for the last statuses to be stored.
 pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);

@@ -4,14 +4,14 @@
 
 use crate::{
     config::{ListenAddress, ServeConfig},
-    http::{Api, Mount, admin_routes, default_headers, public_routes},
+    http::{Api, Mount, admin_routes, body::end_unread, default_headers, public_routes},
     limits::{
         ACCEPT_BACKLOG, ADMIN_CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_MAX, DESCRIPTORS_PER_CONNECTION, DESCRIPTORS_RESERVED,
         DISCONNECT_TIMEOUT, STOP_TIMEOUT,
     },
     ready_file::{Announced, ReadyFile, ReadyFileError},
 };
-use actix_web::{App, HttpServer, dev::Extensions, http::KeepAlive, web};
+use actix_web::{App, HttpServer, dev::Extensions, http::KeepAlive, middleware::from_fn, web};
 use relay_protocol::id::RelayInstanceId;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
@@ -93,7 +93,10 @@ pub async fn run(
     let (public_api, device_link, on_connect) = (api.clone(), parts.device_link, parts.on_connect);
     let workers = available_parallelism().map_or(1, NonZero::get);
     let public = HttpServer::new(move || {
-        App::new().wrap(default_headers()).configure(|routes| public_routes(routes, public_api.clone(), &device_link))
+        App::new()
+            .wrap(from_fn(end_unread))
+            .wrap(default_headers())
+            .configure(|routes| public_routes(routes, public_api.clone(), &device_link))
     })
     .workers(workers)
     .max_connections(connections_per_worker(raise_descriptor_limit(), workers))
@@ -109,15 +112,17 @@ pub async fn run(
     .bind(config.listen.to_string())
     .map_err(|error| ServeError::Bind { flag: "--listen", address: config.listen.clone(), error })?;
 
-    let admin = HttpServer::new(move || App::new().wrap(default_headers()).configure(|routes| admin_routes(routes, api.clone())))
-        .workers(1)
-        .max_connections(ADMIN_CONNECTIONS_MAX)
-        .tcp_nodelay(true)
-        .client_request_timeout(config.request_head_timeout.0)
-        .shutdown_timeout(STOP_TIMEOUT.as_secs())
-        .disable_signals()
-        .bind(config.admin_listen.to_string())
-        .map_err(|error| ServeError::Bind { flag: "--admin-listen", address: config.admin_listen.clone(), error })?;
+    let admin = HttpServer::new(move || {
+        App::new().wrap(from_fn(end_unread)).wrap(default_headers()).configure(|routes| admin_routes(routes, api.clone()))
+    })
+    .workers(1)
+    .max_connections(ADMIN_CONNECTIONS_MAX)
+    .tcp_nodelay(true)
+    .client_request_timeout(config.request_head_timeout.0)
+    .shutdown_timeout(STOP_TIMEOUT.as_secs())
+    .disable_signals()
+    .bind(config.admin_listen.to_string())
+    .map_err(|error| ServeError::Bind { flag: "--admin-listen", address: config.admin_listen.clone(), error })?;
 
     let serving = Serving {
         public: first_address(&public.addrs())?,
@@ -178,8 +183,15 @@ mod tests {
         http::testing::{ADMIN_TOKEN, ALICE, Fixture, bearer_of, no_device_link},
     };
     use serde_json::{Value, json};
-    use std::{cell::Cell, net::TcpListener, sync::Mutex};
-    use tokio::sync::oneshot;
+    use std::{cell::Cell, net::TcpListener, sync::Mutex, time::Duration};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpStream,
+        sync::oneshot,
+    };
+
+    /// Far longer than an end takes that comes by itself.
+    const PATIENCE: Duration = Duration::from_secs(10);
 
     fn config(flags: &[&str]) -> ServeConfig {
         let free = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
@@ -243,7 +255,7 @@ mod tests {
         let accepted: Arc<Mutex<Vec<socket2::Socket>>> = Arc::default();
         let kept = accepted.clone();
         let on_connect: OnConnect = Arc::new(move |connection, _| {
-            let stream = connection.downcast_ref::<tokio::net::TcpStream>().unwrap();
+            let stream = connection.downcast_ref::<TcpStream>().unwrap();
             kept.lock().unwrap().push(socket2::SockRef::from(stream).try_clone().unwrap());
         });
         let (config, parts) = (config(&[]), Parts { on_connect, ..parts() });
@@ -258,6 +270,32 @@ mod tests {
         let delays: Vec<bool> = accepted.lock().unwrap().iter().map(|socket| !socket.tcp_nodelay().unwrap()).collect();
         assert_eq!(delays, [false]);
         accepted.lock().unwrap().clear();
+        stop.send(()).unwrap();
+        server.await.unwrap().unwrap();
+    }
+
+    /// Neither silence nor a trickle keeps a connection whose request has been answered.
+    #[actix_web::test]
+    async fn a_body_that_does_not_end_keeps_no_connection() {
+        let (ready_sender, ready) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let server = actix_web::rt::spawn(async move {
+            run(&config(&[]), parts(), async { stopped.await.unwrap() }, |serving| ready_sender.send(serving.clone()).unwrap()).await
+        });
+        let serving = ready.await.unwrap();
+        for address in [serving.public, serving.admin] {
+            for (path, body) in [
+                ("/api/devices", "Transfer-Encoding: chunked\r\n\r\n2\r\nxx\r\n"),
+                ("/livez", "Transfer-Encoding: chunked\r\n\r\n"),
+                ("/livez", "Content-Length: 1000\r\n\r\nxx"),
+            ] {
+                let mut stream = TcpStream::connect(address).await.unwrap();
+                stream.write_all(format!("POST {path} HTTP/1.1\r\nHost: relay\r\n{body}").as_bytes()).await.unwrap();
+                let mut answer = Vec::new();
+                let ended = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+                assert!(ended.is_ok() && answer.starts_with(b"HTTP/1.1 4"), "{address} {path} {body:?}");
+            }
+        }
         stop.send(()).unwrap();
         server.await.unwrap().unwrap();
     }

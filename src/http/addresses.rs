@@ -22,7 +22,9 @@ pub struct NotACidr;
 
 impl fmt::Display for NotACidr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a block of addresses is ADDRESS/BITS without bits behind the prefix, like 10.0.0.0/8, 127.0.0.1/32 or fd00::/8")
+        f.write_str(
+            "a block of addresses is ADDRESS/BITS without bits behind the prefix, like 10.0.0.0/8 or fd00::/8 (not ::ffff:10.0.0.0/104)",
+        )
     }
 }
 
@@ -37,6 +39,10 @@ impl FromStr for Cidr {
         let prefix_bits = bits.parse().ok().filter(|_| bits.bytes().all(|byte| byte.is_ascii_digit())).ok_or(NotACidr)?;
         let longest = if network.is_ipv4() { 32 } else { 128 };
         let cidr = Cidr { network, prefix_bits };
+        // Addresses are compared as what they stand for, so a block of IPv4 addresses in IPv6 notation would never match.
+        if network.to_canonical() != network {
+            return Err(NotACidr);
+        }
         if prefix_bits <= longest && cidr.masked(network) == network { Ok(cidr) } else { Err(NotACidr) }
     }
 }
@@ -103,6 +109,7 @@ mod tests {
         {
             assert_eq!(text.parse::<Cidr>(), Err(NotACidr), "{text:?}");
         }
+        assert_eq!("::ffff:10.0.0.0/104".parse::<Cidr>(), Err(NotACidr), "it would never match");
     }
 
     #[test]

@@ -4,10 +4,23 @@
 
 use super::error::ApiError;
 use crate::limits::{API_BODY_BYTES_MAX, API_BODY_DISCARDED_BYTES_MAX, API_BODY_READ_TIMEOUT};
-use actix_web::web::{Bytes, BytesMut, Payload};
-use futures_util::StreamExt;
+use actix_web::{
+    Error, HttpMessage,
+    body::{BodySize, BoxBody, MessageBody},
+    dev::{self, ServiceRequest, ServiceResponse},
+    http::header,
+    middleware::Next,
+    web::{Bytes, BytesMut, Payload},
+};
+use futures_util::{StreamExt, stream};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
+use std::{
+    cell::RefCell,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll},
+};
 
 /// The whole body.
 ///
@@ -32,6 +45,45 @@ async fn read_whole(mut payload: Payload) -> Result<Bytes, ApiError> {
         }
     }
     if length > API_BODY_BYTES_MAX { Err(ApiError::PayloadTooLarge) } else { Ok(body.freeze()) }
+}
+
+/// Ends a connection whose chunked body was not read to its end, as the server does by itself after one of a stated length. Without
+/// this it would go on reading the rest for as long as the client keeps it coming or keeps silent: it does so once it sees that the
+/// body has been dropped, so the body is kept until the answer is sent.
+///
+/// # Errors
+/// Those of the handlers.
+pub async fn end_unread<B>(mut request: ServiceRequest, next: Next<B>) -> Result<ServiceResponse<BoxBody>, Error>
+where
+    B: MessageBody + 'static,
+{
+    if !request.headers().contains_key(header::TRANSFER_ENCODING) {
+        return Ok(next.call(request).await?.map_into_boxed_body());
+    }
+    let kept = Rc::new(RefCell::new(request.take_payload()));
+    let read = kept.clone();
+    let shared = stream::poll_fn(move |cx| read.borrow_mut().poll_next_unpin(cx));
+    request.set_payload(dev::Payload::Stream { payload: Box::pin(shared) });
+    let response = next.call(request).await?.map_into_boxed_body();
+    Ok(response.map_body(|_, answer| Answer { answer, _request_body: kept }.boxed()))
+}
+
+/// The body of an answer, and that of its request until the answer is sent.
+struct Answer {
+    answer: BoxBody,
+    _request_body: Rc<RefCell<dev::Payload>>,
+}
+
+impl MessageBody for Answer {
+    type Error = Box<dyn std::error::Error>;
+
+    fn size(&self) -> BodySize {
+        self.answer.size()
+    }
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        Pin::new(&mut self.answer).poll_next(cx)
+    }
 }
 
 /// The fields of a JSON object, unparsed. `T` names them; unknown, missing and duplicate ones are refused by name.

@@ -174,14 +174,9 @@ impl StreamHandler<Result<Message, ProtocolError>> for DeviceSocket {
 
     /// The input has ended: by the gate's verdict, or because the peer has gone.
     fn finished(&mut self, ctx: &mut Self::Context) {
-        match (self.intake.violation.take(), &self.router) {
-            (Some(reason @ CloseReason::Saturated), Some(router)) => {
-                // No fault of its peer's: the router tells others why.
-                mailbox::deliver(router, Step(Input::Retire { socket: self.link.id, reason }));
-                self.close(reason, ctx);
-            }
-            (Some(violation), _) => self.close(violation, ctx),
-            (None, _) => ctx.stop(),
+        match self.intake.violation.take() {
+            Some(violation) => self.close(violation, ctx),
+            None => ctx.stop(),
         }
     }
 }

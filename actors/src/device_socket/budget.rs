@@ -2,8 +2,8 @@
 //!
 //! A socket takes bytes out of the [`Budget`] through its own [`Share`], so that the sum is one atomic and the largest holder can be
 //! named. Past the budget the supervisor is woken and gives up the largest holders; until it has, [`Share::take`] goes on up to a
-//! ceiling, one maximal message above the budget, and no further. What is taken is given back exactly: the rest of a share goes with
-//! its socket.
+//! ceiling, one maximal message above the budget, and no further. What is refused is never counted, not even for a moment, so a large
+//! claim that fails makes no small one fail beside it. What is taken is given back exactly: the rest of a share goes with its socket.
 
 use std::sync::{
     Arc,
@@ -36,15 +36,14 @@ impl Budget {
         self.held().saturating_sub(self.bytes_max)
     }
 
-    fn take(&self, bytes: usize, limit: usize) -> bool {
-        let held = self.held.fetch_add(bytes, Relaxed).saturating_add(bytes);
-        if held > self.bytes_max {
+    /// Takes bytes if that is right for what is held by then; whoever makes room is woken if it goes beyond the budget, or would have.
+    fn take(&self, bytes: usize, is_right: impl Fn(usize) -> bool) -> bool {
+        let taken = self.held.fetch_update(Relaxed, Relaxed, |held| is_right(held).then(|| held.saturating_add(bytes)));
+        let (Ok(held) | Err(held)) = taken;
+        if held.saturating_add(bytes) > self.bytes_max {
             self.exceeded.notify_one();
         }
-        if held > limit {
-            self.give_back(bytes);
-        }
-        held <= limit
+        taken.is_ok()
     }
 
     fn give_back(&self, bytes: usize) {
@@ -70,22 +69,25 @@ impl Share {
         self.held.load(Relaxed)
     }
 
-    /// Takes bytes for what cannot be refused without ending its connection; false when the ceiling has been reached.
+    /// Takes bytes for what cannot be refused without ending its connection, or must wait; false when the ceiling would be passed.
+    /// Within the budget any one claim goes through, so whoever is refused can count on the supervisor to make room.
     #[must_use]
     pub fn take(&self, bytes: usize) -> bool {
-        self.take_up_to(bytes, self.budget.ceiling)
+        let Budget { bytes_max, ceiling, .. } = *self.budget;
+        self.take_if(bytes, |held| held <= bytes_max || held.saturating_add(bytes) <= ceiling)
     }
 
     /// Takes bytes for what may be refused; false when the budget has been reached.
     #[must_use]
     pub fn offer(&self, bytes: usize) -> bool {
-        self.take_up_to(bytes, self.budget.bytes_max)
+        let bytes_max = self.budget.bytes_max;
+        self.take_if(bytes, |held| held.saturating_add(bytes) <= bytes_max)
     }
 
-    fn take_up_to(&self, bytes: usize, limit: usize) -> bool {
+    fn take_if(&self, bytes: usize, is_right: impl Fn(usize) -> bool) -> bool {
         // Before the sum, so that whoever sees the sum sees its holder too.
         self.held.fetch_add(bytes, Relaxed);
-        let taken = self.budget.take(bytes, limit);
+        let taken = self.budget.take(bytes, is_right);
         if !taken {
             self.held.fetch_sub(bytes, Relaxed);
         }
@@ -153,14 +155,38 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_take_at_once_never_pass_the_ceiling_and_leave_nothing() {
+    fn within_the_budget_any_one_claim_goes_through() {
         let (budget, _) = budget();
+        let share = Share::new(budget.clone());
+        assert!(share.take(MAX) && share.take(OVERSHOOT + 50));
+        assert!(!share.take(1) && budget.excess() > 0, "whoever is refused is made room for");
+    }
+
+    #[test]
+    fn a_claim_that_is_refused_makes_no_other_one_fail() {
+        let (budget, _) = budget();
+        let (large, small) = (Share::new(budget.clone()), Share::new(budget));
+        assert!(small.take(MAX + 1));
+        std::thread::scope(|scope| {
+            let claims = scope.spawn(|| (0..200_000).for_each(|_| assert!(!large.take(OVERSHOOT))));
+            while !claims.is_finished() {
+                assert!(small.take(1));
+                small.give_back(1);
+            }
+        });
+    }
+
+    #[test]
+    fn threads_that_take_at_once_never_pass_the_ceiling_and_leave_nothing() {
+        let budget = Arc::new(Budget::new(150, 100, Arc::default()));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     let share = Share::new(budget.clone());
-                    for bytes in (1..400).cycle().take(20_000) {
-                        if share.take(bytes) {
+                    for bytes in (1..=100).cycle().take(20_000) {
+                        let taken = share.take(bytes);
+                        assert!(budget.held() <= 150 + 100, "a refused claim is not counted either");
+                        if taken {
                             share.give_back(bytes);
                         }
                     }

@@ -1,7 +1,8 @@
 //! The connection's input as the codec reads it: what the gate lets pass, at the pace that it sets.
 //!
 //! A desktop over its rate waits here. The stream is then pending, so the HTTP layer's buffer fills, the kernel's after it, and the peer
-//! is slowed down; the actor behind the codec goes on. A phone's request over its rate is answered from here.
+//! is slowed down; the actor behind the codec goes on. A phone's request over its rate is answered from here. Who claims more than all
+//! sockets together may hold now waits too, until the supervisor has made room: the largest holder is given up, not whoever comes next.
 
 use super::{
     input::{Judged, SharedInput},
@@ -19,9 +20,12 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::{Context, Poll},
-    time::Instant,
+    time::{Duration, Instant},
 };
 use tokio::time::Sleep;
+
+/// How soon a claim that found no room is tried again; the supervisor looks for the largest holders as often.
+const ROOM_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What the gate tells the actor behind the codec. Both run in one task.
 #[derive(Debug, Default)]
@@ -39,6 +43,8 @@ pub(super) struct GatedInput {
     counters: Arc<Counters>,
     intake: Rc<Intake>,
     pace: Pace,
+    /// Judged, and more than all sockets together may hold now; nothing behind it is read.
+    without_room: Option<Judged>,
     ended: bool,
 }
 
@@ -73,7 +79,31 @@ impl Pace {
 
 impl GatedInput {
     pub(super) fn new(input: SharedInput, link: Arc<Link>, counters: Arc<Counters>, intake: Rc<Intake>) -> Self {
-        GatedInput { input, link, counters, intake, pace: Pace::default(), ended: false }
+        GatedInput { input, link, counters, intake, pace: Pace::default(), without_room: None, ended: false }
+    }
+
+    /// The next judged chunk. What the gate says of rates and signs of life is done with it.
+    fn poll_judged(&mut self, cx: &mut Context<'_>) -> Poll<Option<Judged>> {
+        let (registered, now) = (self.link.registration().is_some(), clock::now());
+        let polled = self.input.poll_judged(registered, now, cx);
+        if let Poll::Ready(Some(Judged { passed, progress, dropped, .. })) = &polled {
+            self.link.activity.on_input(now, *progress);
+            self.counters.rate_limited.add(*dropped);
+            if let Some(until) = passed.paced_until {
+                self.wait_until(until);
+            }
+            if let Some(id_json) = &passed.refused {
+                // A closing connection takes nothing more, and needs nothing more.
+                let _ = self.link.lane.push(RpcRefusal::RateLimited.to_text(id_json));
+            }
+        }
+        polled
+    }
+
+    /// Reads nothing before this time.
+    fn wait_until(&mut self, until: Instant) {
+        self.link.activity.on_paced(until);
+        self.pace.wait_until(until);
     }
 
     /// Takes what the headers claim before the codec sees them, since it reserves as much at once.
@@ -99,28 +129,23 @@ impl Stream for GatedInput {
             if self.pace.poll_over(cx).is_pending() {
                 return Poll::Pending;
             }
-            let (registered, now) = (self.link.registration().is_some(), clock::now());
-            let Judged { mut chunk, mut passed, progress, dropped } = match self.input.poll_judged(registered, now, cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(None) => {
-                    self.ended = true;
-                    continue;
-                }
-                Poll::Ready(Some(judged)) => judged,
+            let judged = match self.without_room.take() {
+                Some(judged) => judged,
+                None => match self.poll_judged(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(None) => {
+                        self.ended = true;
+                        continue;
+                    }
+                    Poll::Ready(Some(judged)) => judged,
+                },
             };
-            self.link.activity.on_input(now, progress);
-            self.counters.rate_limited.add(dropped);
-            if let Some(until) = passed.paced_until {
-                self.link.activity.on_paced(until);
-                self.pace.wait_until(until);
+            if !self.take(judged.passed.claimed) {
+                self.wait_until(clock::now() + ROOM_RETRY_INTERVAL);
+                self.without_room = Some(judged);
+                continue;
             }
-            if let Some(id_json) = passed.refused {
-                // A closing connection takes nothing more, and needs nothing more.
-                let _ = self.link.lane.push(RpcRefusal::RateLimited.to_text(&id_json));
-            }
-            if !self.take(passed.claimed) {
-                (passed.bytes, passed.violation) = (0, Some(CloseReason::Saturated));
-            }
+            let Judged { mut chunk, passed, .. } = judged;
             if let Some(violation) = passed.violation {
                 self.intake.violation.set(Some(violation));
                 self.ended = true;
@@ -143,9 +168,14 @@ impl Stream for GatedInput {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device_socket::{bucket::Rate, gate::GateLimits, gate_testing::frame_claiming, table::SocketTable};
+    use crate::device_socket::{
+        bucket::Rate,
+        gate::GateLimits,
+        gate_testing::frame_claiming,
+        table::{SocketTable, TableLimits},
+    };
     use actix_web::{FromRequest, test::TestRequest, web::Payload};
-    use futures_util::StreamExt;
+    use futures_util::{FutureExt, StreamExt};
     use relay_protocol::{device::Role, id::UserId, identity::Identity};
 
     #[actix::test]
@@ -163,5 +193,26 @@ mod tests {
         let passed: Vec<u8> = gated.map(|chunk| chunk.unwrap().to_vec()).concat().await;
         assert_eq!(passed, [text(b"{}"), frame_claiming(0x8a, 0, b"")].concat());
         assert_eq!(counters.rate_limited.get(), 3, "a message in fragments, a ping, a message");
+    }
+    /// A stranger that claims all there is must not close whoever sends next.
+    #[actix::test]
+    async fn who_finds_no_room_waits_for_it_and_is_not_closed() {
+        let message = frame_claiming(0x81, 2, b"{}");
+        let (request, mut payload) = TestRequest::default().set_payload(message.clone()).to_http_parts();
+        let payload = Payload::from_request(&request, &mut payload).await.unwrap();
+        let limits = TableLimits { inbound_bytes_max: 100, message_bytes_max: 50, ..TableLimits::default() };
+        let table = Arc::new(SocketTable::new(limits));
+        let open = || table.open(Identity::of_jwt(UserId(uuid::Uuid::nil())), Role::Mobile, 1 << 20, None);
+        let (stranger, socket) = (open(), open());
+        assert!(stranger.link().inbound.take(100) && stranger.link().inbound.take(50));
+        let input = SharedInput::new(payload, GateLimits::default(), Role::Mobile, clock::now());
+        let intake = Rc::<Intake>::default();
+        let mut gated = GatedInput::new(input, socket.link().clone(), Arc::default(), intake.clone());
+        assert!(gated.next().now_or_never().is_none());
+        assert_eq!((intake.violation.get(), socket.link().inbound.held()), (None, 0));
+        stranger.link().inbound.give_back(50);
+        assert_eq!(gated.next().await.unwrap().unwrap(), message);
+        assert_eq!((intake.violation.get(), socket.link().inbound.held()), (None, 2));
+        assert!(gated.next().await.is_none());
     }
 }

@@ -42,8 +42,8 @@ impl Sessions {
         self.next_sweep = Some(self.next_sweep.map_or(expires, |sweep| sweep.min(expires)));
     }
 
-    /// Whether the claim is right; if so, the session lives on from now, under this key. A wrong claim changes nothing. Expired sessions have been
-    /// swept before.
+    /// Whether the claim is right; if so, the session lives on from now, under this key. A wrong claim changes nothing. Expired sessions
+    /// have been swept before.
     pub(super) fn resume(&mut self, route: &Route, claim: &ResumeClaim, api_key: Option<ApiKeyId>, now: Instant) -> bool {
         let Some(session) = self.by_route.get_mut(route).filter(|session| session.id == claim.session) else { return false };
         if !bool::from(session.token_hash.as_slice().ct_eq(hash(&claim.token).as_slice())) {
