@@ -27,6 +27,9 @@ pub const API_KEYS_PER_ACCOUNT_MAX: u32 = 100;
 /// no more connections than this, and the storage's queue of 1,024 keeps room for everybody else.
 pub const API_KEY_LOOK_UPS_MAX: usize = 32;
 
+/// How long a call waits for its turn before it is told that storage cannot answer.
+pub const API_KEY_LOOK_UP_WAIT: Duration = Duration::from_secs(2);
+
 /// Longest bearer token that is looked at. RS256 tokens of common providers stay below 4 KiB.
 pub const BEARER_BYTES_MAX: usize = 8 * 1024;
 /// Tolerated difference between our clock and the token issuer's, for `exp` and `nbf`.

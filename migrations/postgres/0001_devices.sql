@@ -16,6 +16,8 @@ CREATE TABLE devices (
     status_at       bigint,
     -- The relay process that wrote it, so that a later process knows which rows a dead one left behind.
     status_instance uuid,
+    -- Which of that process's writes it was: one that was given up may still arrive, behind a later one.
+    status_write    bigint  NOT NULL DEFAULT 0,
     -- A forgotten row stays: its id must not pass to another account.
     forgotten_at    bigint,
     created_at      bigint  NOT NULL,

@@ -54,7 +54,7 @@ pub const PENDING_OUTBOX: Duration = Duration::from_secs(31 * 60);
 /// start must not fill the storage.
 pub const DEVICES_PER_ACCOUNT_MAX: u32 = 1_000;
 /// Presence changes that are kept of one device. A desktop that reconnects once an hour fills a month.
-pub const PRESENCE_HISTORY_MAX: u32 = 1_000;
+pub const PRESENCE_HISTORY_MAX: u32 = 200;
 /// Presence changes in one answer, unless asked otherwise.
 pub const PRESENCE_PAGE_DEFAULT: u32 = 50;
 /// Presence changes in one answer, at most.

@@ -32,8 +32,8 @@ use std::{
 
 /// A look-up that storage has not answered by then is answered as unavailable: half of the time that a socket has to register.
 const LOOKUP_DEADLINE: Duration = Duration::from_secs(5);
-/// A write that storage has not answered by then counts as failed. Longer than any backend's own limit on a statement, so that
-/// an earlier write cannot still be running, and land late, when its retry is sent.
+/// A write that storage has not answered by then counts as failed. Longer than any backend's own limit on a statement, so that it is
+/// the backend that says so, and knows how to keep a write that lands late from what a later one has stored.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// First wait after a failed statement; it doubles with each further failure.
 const RETRY_INITIAL: Duration = Duration::from_millis(250);

@@ -3,13 +3,17 @@
 //! A key is `rk_` and 32 random bytes as base64url. Storage has its SHA-256 only, so it is shown once. There is no cache: a revoked
 //! key is refused from the next call on, whichever process revoked it.
 
-use crate::{http::error::ApiError, limits::API_KEY_LOOK_UPS_MAX, secrets::Secret};
+use crate::{
+    http::error::ApiError,
+    limits::{API_KEY_LOOK_UP_WAIT, API_KEY_LOOK_UPS_MAX},
+    secrets::Secret,
+};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use relay_actors::store::{ApiKeyHash, Store};
 use relay_protocol::identity::Identity;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::timeout};
 
 /// What tells a key from a JWT, and lets scanners of leaked secrets find it.
 const PREFIX: &str = "rk_";
@@ -61,8 +65,10 @@ impl ApiKeys {
         if !is_well_formed(key) {
             return Err(ApiError::TokenInvalid);
         }
-        // Nobody closes the semaphore.
-        let _turn = self.look_ups.acquire().await.map_err(|_closed| ApiError::StorageUnavailable)?;
+        // Nobody closes the semaphore, but with storage away its turns are slow to come.
+        let Ok(Ok(_turn)) = timeout(API_KEY_LOOK_UP_WAIT, self.look_ups.acquire()).await else {
+            return Err(ApiError::StorageUnavailable);
+        };
         let key = self.store.api_key(hash_of(key)).await?.ok_or(ApiError::TokenInvalid)?;
         Ok(Identity { user: key.user, scopes: key.scopes, api_key: Some(key.id) })
     }

@@ -24,7 +24,7 @@ use std::{
 };
 use tokio::{
     runtime::{Builder, Handle, Runtime},
-    sync::oneshot,
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
     time::{timeout, timeout_at},
 };
 use tokio_postgres::{NoTls, Row, types::ToSql};
@@ -56,6 +56,9 @@ const LOCK_ACCOUNT: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0)
 /// Connections with a thread that drives them. Dropping it closes them; statements that run are given up.
 pub(super) struct StatementPool {
     connections: Connections,
+    /// Turns of calls that take an account's lock. They may wait for each other while they hold a connection, and leave at least as
+    /// many connections to everybody else.
+    locking: Arc<Semaphore>,
     runtime: Background,
 }
 
@@ -127,17 +130,35 @@ impl StatementPool {
         let pool = pool.map_err(|error| PoolError::Thread(io::Error::other(error)))?;
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("store-postgres").enable_all().build();
         let runtime = Background(Some(runtime.map_err(PoolError::Thread)?));
-        Ok(StatementPool { connections: Connections { pool, suspected_before }, runtime })
+        let locking = Arc::new(Semaphore::new(usize::from(size.get() / 2).max(1)));
+        Ok(StatementPool { connections: Connections { pool, suspected_before }, locking, runtime })
     }
 
     /// Runs one statement. A caller that leaves while it waits for a connection takes nothing; once begun, a statement is not
     /// interrupted by that, and its connection stays in order.
     ///
     /// # Errors
-    /// `Unavailable`, within [`CALL_TIMEOUT`].
+    /// `Unavailable`, within [`CALL_TIMEOUT`]; a call that takes an account's lock may wait for its turn before, for
+    /// [`ACQUIRE_TIMEOUT`].
     pub(super) async fn query(&self, call: Call) -> Result<Vec<Row>, StoreError> {
         let connections = self.connections.clone();
-        self.drive(move |caller| async move { connections.run(&call, caller).await }).await
+        let turn = match call.account_lock {
+            Some(_) => Some(self.turn().await?),
+            None => None,
+        };
+        self.drive(move |caller| async move {
+            let _turn = turn;
+            connections.run(&call, caller).await
+        })
+        .await
+    }
+
+    async fn turn(&self) -> Result<OwnedSemaphorePermit, StoreError> {
+        match timeout(ACQUIRE_TIMEOUT, Arc::clone(&self.locking).acquire_owned()).await {
+            Ok(Ok(turn)) => Ok(turn),
+            // Nobody closes the semaphore.
+            Ok(Err(_)) | Err(_) => Err(StoreError::Unavailable("too many calls wait for accounts' locks".into())),
+        }
     }
 
     /// Runs this on the pool's own thread, which is told when the caller has left.

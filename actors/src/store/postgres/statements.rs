@@ -94,11 +94,12 @@ pub(super) const LOOK_UP: &str =
     "SELECT id, user_id, role, relay_eligible FROM devices WHERE id = ANY($1::uuid[]) AND forgotten_at IS NULL";
 
 /// What is too old is found before the new rows are seen, hence the one less, unless the change is there already.
-const WRITE_STATUSES: &str = "WITH locked AS MATERIALIZED (SELECT id FROM devices WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE), \
+const WRITE_STATUSES: &str = "WITH locked AS MATERIALIZED (SELECT id FROM devices WHERE id = ANY($1::uuid[]) \
+     AND (status_instance IS DISTINCT FROM $4::uuid OR status_write < $7::bigint) ORDER BY id FOR NO KEY UPDATE), \
      latest AS (SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $5::text[]) AS latest (id, status, at, reason) \
      JOIN locked USING (id)), \
-     marked AS (UPDATE devices SET status = latest.status, status_at = latest.at, status_instance = $4::uuid \
-     FROM latest WHERE devices.id = latest.id RETURNING devices.id, devices.forgotten_at), \
+     marked AS (UPDATE devices SET status = latest.status, status_at = latest.at, status_instance = $4::uuid, \
+     status_write = $7::bigint FROM latest WHERE devices.id = latest.id RETURNING devices.id, devices.forgotten_at), \
      recorded AS (INSERT INTO presence_history (device_id, at, status, reason, instance) \
      SELECT id, latest.at, latest.status, latest.reason, $4::uuid FROM latest JOIN marked USING (id) WHERE marked.forgotten_at IS NULL \
      ON CONFLICT (device_id, at) DO UPDATE SET status = excluded.status, reason = excluded.reason, instance = excluded.instance), \
@@ -110,7 +111,7 @@ const WRITE_STATUSES: &str = "WITH locked AS MATERIALIZED (SELECT id FROM device
 /// The conditions stand twice: a row may have changed between the moment that the statement sees and the lock.
 const DISCONNECT_STALE: &str = "WITH locked AS MATERIALIZED (SELECT id FROM devices WHERE status <> 'disconnected' \
      AND status_instance IS DISTINCT FROM $1::uuid AND forgotten_at IS NULL ORDER BY id LIMIT $3::bigint FOR NO KEY UPDATE), \
-     ended AS (UPDATE devices SET status = 'disconnected', status_at = $2, status_instance = $1::uuid FROM locked \
+     ended AS (UPDATE devices SET status = 'disconnected', status_at = $2, status_instance = $1::uuid, status_write = 0 FROM locked \
      WHERE devices.id = locked.id AND devices.status <> 'disconnected' AND devices.status_instance IS DISTINCT FROM $1::uuid \
      AND devices.forgotten_at IS NULL RETURNING devices.id), \
      recorded AS (INSERT INTO presence_history (device_id, at, status, reason, instance) \
@@ -157,14 +158,14 @@ pub(super) fn look_up(ids: &[DeviceId]) -> Call {
     call!(LOOK_UP, ids.iter().map(|id| id.0).collect::<Vec<Uuid>>())
 }
 
-/// Of several writes for one device the last is sent.
-pub(super) fn write_statuses(writes: &[StatusWrite], instance: RelayInstanceId) -> Call {
+/// Of several writes for one device the last is sent. What a write of this instance with a higher number has stored stays.
+pub(super) fn write_statuses(writes: &[StatusWrite], instance: RelayInstanceId, number: i64) -> Call {
     let latest: BTreeMap<DeviceId, &StatusWrite> = writes.iter().map(|write| (write.device, write)).collect();
     let ids: Vec<Uuid> = latest.keys().map(|device| device.0).collect();
     let statuses: Vec<&'static str> = latest.values().map(|write| write.status.as_str()).collect();
     let times: Vec<i64> = latest.values().map(|write| write.at.0).collect();
     let reasons: Vec<&'static str> = latest.values().map(|write| write.reason.as_str()).collect();
-    call!(WRITE_STATUSES, ids, statuses, times, instance.0, reasons, i64::from(PRESENCE_HISTORY_MAX))
+    call!(WRITE_STATUSES, ids, statuses, times, instance.0, reasons, i64::from(PRESENCE_HISTORY_MAX), number)
 }
 
 pub(super) fn disconnect_stale(instance: RelayInstanceId, at: EpochMs, devices_max: i64) -> Call {

@@ -82,3 +82,46 @@ async fn a_refusal_does_not_quote_the_row() {
     let refused = unavailable(store.upsert_device(DeviceWrite { name: "Private".into(), ..write(1) }, NOW).await);
     assert!(refused.contains("23514") && !refused.contains("Private"), "{refused}");
 }
+
+/// A write that was given up may still reach the server, behind a later one.
+#[tokio::test]
+async fn a_late_write_of_an_earlier_status_changes_nothing() {
+    let PostgresFixture { store, database: _database } = fixture().await;
+    store.upsert_device(write(1), NOW).await.unwrap();
+    let change = |status, reason, ms| StatusWrite { device: id(1), status, reason, at: EpochMs(NOW.0 + ms) };
+    let online = change(Presence::Online, PresenceReason::Registered, 2);
+    let reconnecting = change(Presence::Reconnecting, PresenceReason::SocketClosed, 1);
+    let (process, other) = (RelayInstanceId(Uuid::from_u128(1)), RelayInstanceId(Uuid::from_u128(2)));
+    let stored = async || {
+        let status = store.devices_of(user()).await.unwrap()[0].status;
+        let history = store.presence_history(id(1), None, 10).await.unwrap();
+        (status, history.iter().map(|change| change.status).collect::<Vec<_>>())
+    };
+    store.pool.query(sql::write_statuses(&[online], process, 2)).await.unwrap();
+    store.pool.query(sql::write_statuses(&[reconnecting], process, 1)).await.unwrap();
+    assert_eq!(stored().await, (Presence::Online, vec![Presence::Online]));
+
+    // Another process counts anew.
+    let gone = change(Presence::Disconnected, PresenceReason::GraceElapsed, 3);
+    store.pool.query(sql::write_statuses(&[gone], other, 1)).await.unwrap();
+    assert_eq!(stored().await, (Presence::Disconnected, vec![Presence::Disconnected, Presence::Online]));
+}
+
+/// Whoever holds one account's lock holds up no other account.
+#[tokio::test]
+async fn calls_that_wait_for_an_accounts_lock_leave_connections_to_others() {
+    let PostgresFixture { store, database } = fixture_with(NonZero::new(2).unwrap()).await;
+    let holder = database.client().await;
+    holder.batch_execute("BEGIN").await.unwrap();
+    let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
+    holder.execute(lock, &[&user().to_string()]).await.unwrap();
+    let writes = join_all((1..=4).map(|device| store.upsert_device(write(device), NOW)));
+    let others = async {
+        for _ in 0..20 {
+            store.ping().await.unwrap();
+        }
+        holder.batch_execute("COMMIT").await.unwrap();
+    };
+    let (written, ()) = tokio::join!(writes, others);
+    assert!(written.iter().all(Result::is_ok), "{written:?}");
+}

@@ -7,7 +7,7 @@ async fn opened(database: &Database, host: Option<&str>, query: &str) -> Result<
     let url = host.map_or_else(|| database.url(), |host| database.url_at(&format!("{host}:{port}")));
     let settings = Settings::parse(&format!("{url}?{query}")).map_err(|error| error.to_string())?;
     let opened = open::open(&settings, POOL_SIZE, MIGRATIONS, open::START_WAIT).await;
-    opened.map(|(pool, migrations)| PostgresStore { pool, migrations }).map_err(|error| error.to_string())
+    opened.map(|(pool, migrations)| PostgresStore::new(pool, migrations)).map_err(|error| error.to_string())
 }
 
 async fn is_encrypted(database: &Database) -> bool {
