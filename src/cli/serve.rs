@@ -82,6 +82,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         let parts = Parts { api, device_link: actors.device_link, on_connect };
         let stop = async move {
             signals.next().await;
+            tracing::info!("stopping");
             actix_web::rt::spawn(async move {
                 signals.next().await;
                 tracing::warn!("a second signal: ending at once");
