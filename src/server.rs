@@ -141,7 +141,6 @@ pub async fn run(
     let ended = tokio::select! {
         ended = &mut servers => ended,
         () = stop => {
-            tracing::info!("stopping");
             let withdrawn = announced.map(Announced::withdraw).transpose().map_err(ServeError::ReadyFile);
             tokio::join!(public_handle.stop(true), admin_handle.stop(true));
             withdrawn?;

@@ -16,6 +16,7 @@ use std::{
     fmt,
     io::{self, Write},
     net::SocketAddr,
+    ops::RangeInclusive,
     path::PathBuf,
     sync::Arc,
 };
@@ -120,16 +121,16 @@ pub struct Common {
     #[arg(long, value_enum, requires = "addr", conflicts_with_all = ["relay_binary", "server_args", "rounds"])]
     pub target: Option<KinName>,
     /// Its public address
-    #[arg(long, requires = "target")]
+    #[arg(long, value_name = "HOST:PORT", requires = "target")]
     pub addr: Option<SocketAddr>,
     /// The secret that the relay was started with
-    #[arg(long, env = "RELAY_JWT_SECRET", hide_env_values = true, required_if_eq("target", "relay"))]
+    #[arg(long, value_name = "SECRET", env = "RELAY_JWT_SECRET", hide_env_values = true, required_if_eq("target", "relay"))]
     pub jwt_secret: Option<String>,
     /// Its process id; without it the report has no figures of the server
     #[arg(long, requires = "target")]
     pub pid: Option<u32>,
     /// Measurements of floor and relay each, of which the medians count
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
     /// The relay to start
     #[command(flatten)]
@@ -137,6 +138,20 @@ pub struct Common {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// What a run can be told to last, to wait or to send a second, at least and at most: enough, and a `Duration` holds it and its inverse.
+const NUMBERS: RangeInclusive<f64> = 0.001..=1e9;
+
+/// A number of seconds, or of calls a second, without which there would be nothing to measure.
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| NUMBERS.contains(number));
+    number.ok_or_else(|| format!("not a number from {} to {}", NUMBERS.start(), NUMBERS.end()))
+}
+
+/// A number of seconds, of which there may be none.
+pub(crate) fn not_negative(text: &str) -> Result<f64, String> {
+    if text.parse() == Ok(0.0) { Ok(0.0) } else { positive(text).map_err(|error| format!("{error}, nor 0")) }
 }
 
 /// A kind of server, as a word.
@@ -268,6 +283,22 @@ mod tests {
         for other in ["--rounds 2", "--relay-binary relay", "--server-arg=--log=warn"] {
             assert!(!parses(&format!("bench rpc --target floor --addr 127.0.0.1:1 {other}")), "{other}");
         }
+    }
+
+    #[test]
+    fn numbers_with_which_nothing_could_be_measured_are_refused() {
+        let parses = |words: String| Arguments::try_parse_from(words.split(' ')).is_ok();
+        for flag in ["rpc --secs", "rpc --rate", "compare --secs", "idle --hold"] {
+            for (number, taken) in [("0.5", true), ("0", false), ("-1", false), ("nan", false), ("inf", false), ("1e-9", false)] {
+                assert_eq!(parses(format!("bench {flag}={number}")), taken, "{flag}={number}");
+            }
+        }
+        for flag in ["rpc --warm", "idle --settle"] {
+            for (number, taken) in [("0.5", true), ("0", true), ("-1", false), ("nan", false), ("inf", false)] {
+                assert_eq!(parses(format!("bench {flag}={number}")), taken, "{flag}={number}");
+            }
+        }
+        assert!(parses("bench storm --lanes 1".into()) && !parses("bench storm --lanes 0".into()));
     }
 
     #[test]

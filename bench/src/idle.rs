@@ -1,6 +1,7 @@
 //! `idle`: what a connection costs that does nothing.
 
 use crate::{
+    cli,
     error::Error,
     link::Incoming,
     pairs::{self, Bodies},
@@ -17,13 +18,13 @@ use tokio::{task::JoinSet, time::sleep};
 #[group(skip)]
 pub struct Options {
     /// Pairs to connect; each is two connections
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "COUNT", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub pairs: u32,
     /// Seconds to watch them
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = cli::positive)]
     pub hold: f64,
     /// Seconds to wait after connecting and after closing: a server may still be freeing and batching then
-    #[arg(long, default_value_t = 3.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = cli::not_negative)]
     pub settle: f64,
 }
 

@@ -1,6 +1,7 @@
 //! `storm`: many devices come back at once, as after a restart of the relay.
 
 use crate::{clock::Clock, error::Error, peer::Peer, procfs, report::Report, stats::Recorder, target::Target};
+use clap::builder::RangedU64ValueParser;
 use futures_util::{StreamExt, stream};
 use std::sync::Arc;
 
@@ -9,10 +10,10 @@ use std::sync::Arc;
 #[group(skip)]
 pub struct Options {
     /// Desktops and phones together
-    #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "COUNT", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..))]
     pub devices: u32,
     /// Devices connecting at the same time
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, value_name = "COUNT", default_value_t = 500, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub lanes: usize,
 }
 

@@ -17,7 +17,7 @@ use relay_endpoints::{
     phone::{CallError, Phone, PhoneOptions, Request, Step},
 };
 use relay_protocol::{contract, device::Role, error::RpcRefusal, id::DeviceId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::fmt::Display;
 use tokio::time::{Instant, sleep_until};
@@ -144,7 +144,7 @@ impl Patience {
             return false;
         }
         if !self.announced {
-            eprintln!("{why}; trying again for up to {}", self.wait);
+            eprintln!("{}; trying again for up to {}", why.to_string().trim_end_matches('.'), self.wait);
             self.announced = true;
         }
         sleep_until(self.until.min(now + self.backoff.next_wait(&mut rand::rng()))).await;
@@ -208,7 +208,19 @@ async fn call(phone: &Phone, request: Request, as_json: bool) -> Result<Called, 
 
 fn refused(refusal: &RpcError) -> CliError {
     let retryable = if refusal.retryable { "retryable" } else { "not retryable" };
-    CliError::refused(refusal.retryable, format!("{} {} ({retryable})", refusal.code, refusal.message))
+    let needs = required_scopes(refusal).map(|scopes| format!("; the method needs {scopes}")).unwrap_or_default();
+    CliError::refused(refusal.retryable, format!("{} {} ({retryable}){needs}", refusal.code, refusal.message))
+}
+
+/// Which scopes a refusal for lack of one asks for.
+fn required_scopes(refusal: &RpcError) -> Option<String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Data {
+        required_scopes: Vec<String>,
+    }
+    let data: Data = serde_json::from_str(refusal.data.as_ref()?.get()).ok()?;
+    Some(data.required_scopes.join(","))
 }
 
 fn unanswered(error: &CallError) -> CliError {

@@ -67,6 +67,8 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             actix_web::rt::spawn(reader.run());
         }
         let actors = wiring::start_actors(config, store.clone());
+        // They start here: an actor that is dropped before its start, since serving fails at once, starts where no runtime is, and panics.
+        tokio::task::yield_now().await;
         let relay = actors.relay;
         let handshakes = Rate { burst: config.handshake_burst_per_address, per_second: config.handshakes_per_address };
         let api = Api {
@@ -80,6 +82,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         let parts = Parts { api, device_link: actors.device_link, on_connect };
         let stop = async move {
             signals.next().await;
+            tracing::info!("stopping");
             actix_web::rt::spawn(async move {
                 signals.next().await;
                 tracing::warn!("a second signal: ending at once");

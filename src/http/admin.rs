@@ -1,6 +1,6 @@
 //! What operators may call, on the admin listener only, with the admin token.
 
-use super::{Api, auth::Operator, error::ApiError, only, time::rfc3339};
+use super::{Api, auth::Operator, body, error::ApiError, only, time::rfc3339};
 use actix_web::{
     HttpRequest, HttpResponse,
     web::{self, ServiceConfig},
@@ -55,8 +55,7 @@ impl ConnectionView {
 
 /// `GET /admin/connections[?user=UUID]`: registered sockets, of one account or of all.
 async fn connections(_: Operator, request: HttpRequest, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
-    let query = web::Query::<ConnectionsQuery>::from_query(request.query_string())
-        .map_err(|error| ApiError::InvalidPayload(format!("the query takes user=UUID only: {error}")))?;
+    let query: ConnectionsQuery = body::query(request.query_string(), "user=UUID only")?;
     let now = EpochMs::now();
     let connections = api.relay.connections(query.user).iter().map(|connection| ConnectionView::new(connection, now)).collect();
     Ok(HttpResponse::Ok().json(Connections { connections }))

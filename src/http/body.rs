@@ -1,4 +1,4 @@
-//! Request bodies: read within a size and a time, then taken apart field by field so that an error names the field.
+//! Request bodies and queries. Bodies are read within a size and a time, then taken apart field by field so that an error names the field.
 //!
 //! The content type is not looked at: a call proves itself by its bearer token, which no foreign web page can add.
 
@@ -8,9 +8,10 @@ use actix_web::{
     Error, HttpMessage,
     body::{BodySize, BoxBody, MessageBody},
     dev::{self, ServiceRequest, ServiceResponse},
+    error::QueryPayloadError,
     http::header,
     middleware::Next,
-    web::{Bytes, BytesMut, Payload},
+    web::{self, Bytes, BytesMut, Payload},
 };
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -96,6 +97,21 @@ pub fn fields<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, ApiError> {
         return Err(ApiError::InvalidPayload("the body must be a JSON object".into()));
     }
     serde_json::from_slice(body).map_err(|error| ApiError::InvalidPayload(format!("the body does not fit this call: {error}")))
+}
+
+/// The fields of a query. `takes` names them for people.
+///
+/// # Errors
+/// [`ApiError::InvalidPayload`].
+pub fn query<T: DeserializeOwned>(text: &str, takes: &str) -> Result<T, ApiError> {
+    let refused = |error| {
+        let why = match error {
+            QueryPayloadError::Deserialize(why) => why.to_string(),
+            other => other.to_string(),
+        };
+        ApiError::InvalidPayload(format!("the query takes {takes}: {why}"))
+    };
+    web::Query::from_query(text).map(web::Query::into_inner).map_err(refused)
 }
 
 /// A field's value.

@@ -3,6 +3,7 @@
 use super::{
     Api,
     auth::Account,
+    body,
     devices::{device_id, presence_shown},
     error::ApiError,
     only,
@@ -40,9 +41,7 @@ struct Page {
 
 impl Page {
     fn read(query: &str) -> Result<Self, ApiError> {
-        let fields = web::Query::<Fields>::from_query(query)
-            .map_err(|error| ApiError::InvalidPayload(format!("the query takes limit and before: {error}")))?
-            .into_inner();
+        let fields: Fields = body::query(query, "limit and before only")?;
         let limit = match fields.limit {
             None => PRESENCE_PAGE_DEFAULT,
             Some(text) => text

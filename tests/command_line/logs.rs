@@ -65,6 +65,20 @@ async fn the_end_of_each_registered_socket_is_told_once_with_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_process_says_that_it_stops_before_its_sockets_end() {
+    let mut relay = RelayProcess::start(&[]).await;
+    let account = Account::new(&relay, 1, 0).await;
+    let (mut socket, connection) = registered(&account).await;
+    relay.signal("TERM");
+    assert_eq!(socket.closed(PATIENCE).await.unwrap().0, 1012);
+    assert!(relay.exited().await.success());
+    let log = relay.log();
+    let place = |text: &str| log.find(text).unwrap_or_else(|| panic!("no {text} in {log}"));
+    let closed = log.rfind(&connection).unwrap();
+    assert!(place("stopping") < closed && closed < place("stopped"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_a_silent_socket_is_told_once() {
     let relay = RelayProcess::start(&["--log-format", "json", "--heartbeat-interval", "200ms", "--silence-timeout", "1s"]).await;
     let account = Account::new(&relay, 1, 0).await;

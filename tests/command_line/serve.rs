@@ -24,17 +24,22 @@ fn names(server: &Server, directory: &DataDir) -> Vec<String> {
 #[test]
 fn a_start_that_cannot_be_ends_with_1_and_says_why() {
     let directory = DataDir::new();
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    let output = finish(&directory, &["serve", "--listen", &address, "--admin-listen", "127.0.0.1:0"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("--listen HOST:PORT"), "{}", text(&output.stderr));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let problem = |flags: &[&str]| {
+        let output = finish(&directory, &[&["serve", "--admin-listen", "127.0.0.1:0"], flags].concat());
+        assert_eq!(output.status.code(), Some(1));
+        text(&output.stderr).to_owned()
+    };
+    let taken = problem(&["--listen", &address]);
+    assert!(taken.starts_with("error: ") && taken.contains("--listen HOST:PORT"), "{taken}");
+    let no_folder = problem(&["--listen", "127.0.0.1:0", "--ready-file", "no-such-folder/ready.json"]);
+    assert!(no_folder.starts_with("error: --ready-file no-such-folder/ready.json: "), "{no_folder}");
 
     let secret = directory.path().join("relay-data/jwt-secret");
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o644)).unwrap();
-    let output = finish(&directory, &["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("chmod 600"), "{}", text(&output.stderr));
+    let readable = problem(&["--listen", "127.0.0.1:0"]);
+    assert!(readable.contains("chmod 600"), "{readable}");
 }
 
 #[test]

@@ -99,7 +99,8 @@ async fn a_desktop_and_a_phone_work_with_an_api_key() {
     assert_eq!(ping.status.code(), Some(0), "{}", text(&ping.stderr));
     let rename = output(call("session.rename")).await;
     assert_eq!(rename.status.code(), Some(1));
-    assert!(text(&rename.stderr).contains("-32027"), "{}", text(&rename.stderr));
+    let refused = "error: -32027 The API key of this connection lacks a scope (not retryable); the method needs rpc,write\n";
+    assert_eq!(text(&rename.stderr), refused);
 }
 
 #[tokio::test]

@@ -91,7 +91,7 @@ async fn a_registration_that_is_refused_for_now_is_tried_again() {
         for _attempt in 0..2 {
             let mut socket = server.accept().await;
             payload(&mut socket).await;
-            send(&mut socket, r#"{"type":"error","payload":{"code":"deviceLookupUnavailable","message":"m","retryable":true}}"#).await;
+            send(&mut socket, r#"{"type":"error","payload":{"code":"deviceLookupUnavailable","message":"m.","retryable":true}}"#).await;
         }
         server.answer_call(r#""result":1"#).await;
     };

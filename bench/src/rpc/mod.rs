@@ -8,6 +8,7 @@ mod closed;
 mod open;
 
 use crate::{
+    cli,
     clock::Clock,
     error::Error,
     frame, pairs,
@@ -28,25 +29,25 @@ use tokio::task::JoinSet;
 #[group(skip)]
 pub struct Options {
     /// Phones, each with a desktop of its own
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub pairs: u32,
     /// Calls that each phone keeps in flight (closed loop)
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub window: u16,
     /// Bytes of params, as JSON text
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, value_name = "BYTES", default_value_t = 200)]
     pub size: usize,
     /// Bytes of the result [default: --size]
-    #[arg(long)]
+    #[arg(long, value_name = "BYTES")]
     pub result_size: Option<usize>,
     /// Seconds to measure
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = cli::positive)]
     pub secs: f64,
     /// Seconds to run before measuring
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = cli::not_negative)]
     pub warm: f64,
     /// Open loop: calls per second over all phones
-    #[arg(long)]
+    #[arg(long, value_name = "COUNT", value_parser = cli::positive)]
     pub rate: Option<f64>,
 }
 

@@ -40,11 +40,13 @@ impl fmt::Display for SettingsError {
 
 impl std::error::Error for SettingsError {}
 
-/// Where the database is, for people: `DATABASE at HOST:PORT`.
+/// Where the database is, for people: `DATABASE at HOST:PORT`, or `HOST:PORT` when the URL names neither database nor user.
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let database = self.config.get_dbname().or(self.config.get_user()).unwrap_or_default();
-        write!(f, "{database} at ")?;
+        if !database.is_empty() {
+            write!(f, "{database} at ")?;
+        }
         for (index, host) in self.config.get_hosts().iter().enumerate() {
             let ports = self.config.get_ports();
             let port = ports.get(index).or(ports.first()).copied().unwrap_or(5432);
@@ -70,7 +72,8 @@ impl Settings {
             return Err(SettingsError("must start with postgres://".into()));
         }
         let (url, own) = take_own_options(url)?;
-        let mut config: Config = url.parse().map_err(|error| SettingsError(super::error::describe(&error)))?;
+        let mut config: Config =
+            url.parse().map_err(|error| SettingsError(format!("is not understood: {}", super::error::describe(&error))))?;
         if config.get_hosts().is_empty() {
             return Err(SettingsError("names no host".into()));
         }
@@ -197,9 +200,11 @@ mod tests {
         assert_eq!(settings.config.get_password(), Some(&b"hush?sslmode=&"[..]));
         assert_eq!(settings.to_string(), "data at one:5432, ::1:6000");
         assert!(!format!("{settings:?}").contains("hush"));
+        assert_eq!(Settings::parse("postgres://one").unwrap().to_string(), "one:5432", "nothing stands for what is not named");
         for url in ["postgres://user:hush@h:port/d", "postgres://user:hush@h/d?hush", "user:hush@h", "postgres://user:hush@", "host=hush"] {
             let error = Settings::parse(url).unwrap_err().to_string();
             assert!(!error.contains("hush") || url.ends_with("?hush"), "{error}");
+            assert!(["must ", "names ", "is "].iter().any(|verb| error.starts_with(verb)), "{error}");
         }
     }
 }
