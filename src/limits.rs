@@ -46,7 +46,7 @@ pub const JWKS_BYTES_MAX: usize = 1024 * 1024;
 pub const JWKS_KEYS_MAX: usize = 100;
 /// A JWK set must have been read within this time. It is also the longest that a call waits for one.
 pub const JWKS_READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a JWK set is read again: the longest that a withdrawn key is still taken.
+/// How often a JWK set is read again: the longest that a withdrawn key is still taken, unless the set cannot be read.
 pub const JWKS_REFRESH_INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// Least time between two reads that unknown keys ask for: who sends invented `kid`s must not make the relay flood the issuer.
 pub const JWKS_ON_DEMAND_INTERVAL: Duration = Duration::from_secs(10);

@@ -102,7 +102,8 @@ pub async fn run(
     .max_connections(connections_per_worker(raise_descriptor_limit(), workers))
     .tcp_nodelay(true)
     .backlog(ACCEPT_BACKLOG)
-    // The server times the head of a connection's first request only, so each connection has one request.
+    // The server times the head of a connection's first request only, so a connection ends behind its first answer; what was sent
+    // whole behind that request is answered too.
     .keep_alive(KeepAlive::Disabled)
     .client_request_timeout(config.request_head_timeout.0)
     .client_disconnect_timeout(DISCONNECT_TIMEOUT)

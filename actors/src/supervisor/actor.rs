@@ -170,8 +170,9 @@ impl Supervisor {
     /// of it as of any other end.
     fn retire(&self, link: &Link, reason: CloseReason, now: Instant) {
         self.counters.retired(reason);
-        tracing::debug!(user = %link.identity.user, socket = %link.id, reason = reason.text(), queued = link.lane.queued_bytes(), "retiring");
-        let told = link.registration().is_some() && self.directory.hint(link.identity.user, Input::Retire { socket: link.id, reason });
+        let user = link.identity.user;
+        tracing::debug!(%user, socket = %link.id, reason = reason.text(), queued = link.lane.queued_bytes(), "retiring");
+        let told = link.registration().is_some() && self.directory.hint(user, Input::Retire { socket: link.id, reason });
         if !told {
             link.lane.close(reason, now);
         }
