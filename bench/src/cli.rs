@@ -71,7 +71,7 @@ pub enum Command {
     Floor(floor::Options),
 }
 
-/// An example of each command, as typed behind the words of [`Front::words`].
+/// An example of each command, as typed behind the words of `Front::words`.
 pub const EXAMPLES: [(&str, &str); 5] = [
     ("rpc", "rpc --pairs 50 --window 4 --size 200"),
     ("storm", "storm --devices 5000 --json"),

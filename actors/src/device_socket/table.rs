@@ -107,7 +107,7 @@ impl SocketTable {
         self.lock().values().cloned().collect()
     }
 
-    /// Bars the sockets of these bearers, see [`Link::bar`], and names them.
+    /// Bars the sockets of these bearers, see `Link::bar`, and names them.
     pub fn bar(&self, is_of: impl Fn(&Identity) -> bool, reason: CloseReason) -> Vec<Arc<Link>> {
         let sockets = self.lock();
         self.bars.fetch_add(1, Relaxed);

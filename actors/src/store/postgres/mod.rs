@@ -1,8 +1,8 @@
 //! The backend for production: a PostgreSQL server, version 14 or newer.
 //!
 //! One pool of connections, driven by a thread of its own: a connection is a task, and must neither wait for a busy worker nor end
-//! with one. Every call is one statement of [`statements`], prepared once per connection, with arrays for lists. [`pool`] bounds
-//! each call in time and keeps dead connections away from callers, [`open`] waits for the server at start and migrates.
+//! with one. Every call is one statement of `statements`, prepared once per connection, with arrays for lists. `pool` bounds
+//! each call in time and keeps dead connections away from callers, `open` waits for the server at start and migrates.
 
 mod api_keys;
 mod error;
