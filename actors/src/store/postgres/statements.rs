@@ -108,12 +108,11 @@ const WRITE_STATUSES: &str = "WITH locked AS MATERIALIZED (SELECT id FROM device
      AS oldest FROM latest) \
      DELETE FROM presence_history AS old USING stays WHERE old.device_id = stays.id AND old.at < stays.oldest";
 
-/// The conditions stand twice: a row may have changed between the moment that the statement sees and the lock.
+/// A row may have changed between the moment that the statement sees and the lock: then the lock judges the conditions again.
 const DISCONNECT_STALE: &str = "WITH locked AS MATERIALIZED (SELECT id FROM devices WHERE status <> 'disconnected' \
      AND status_instance IS DISTINCT FROM $1::uuid AND forgotten_at IS NULL ORDER BY id LIMIT $3::bigint FOR NO KEY UPDATE), \
      ended AS (UPDATE devices SET status = 'disconnected', status_at = $2, status_instance = $1::uuid, status_write = 0 FROM locked \
-     WHERE devices.id = locked.id AND devices.status <> 'disconnected' AND devices.status_instance IS DISTINCT FROM $1::uuid \
-     AND devices.forgotten_at IS NULL RETURNING devices.id), \
+     WHERE devices.id = locked.id RETURNING devices.id), \
      recorded AS (INSERT INTO presence_history (device_id, at, status, reason, instance) \
      SELECT id, $2, 'disconnected', $4::text, $1::uuid FROM ended \
      ON CONFLICT (device_id, at) DO UPDATE SET status = excluded.status, reason = excluded.reason, instance = excluded.instance), \

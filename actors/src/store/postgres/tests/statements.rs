@@ -125,3 +125,26 @@ async fn calls_that_wait_for_an_accounts_lock_leave_connections_to_others() {
     let (written, ()) = tokio::join!(writes, others);
     assert!(written.iter().all(Result::is_ok), "{written:?}");
 }
+
+/// The statement has seen the row of another process; by the time that it has the lock, the row is this process's.
+#[tokio::test]
+async fn a_device_that_comes_back_while_stale_statuses_are_ended_stays_online() {
+    let PostgresFixture { store, database } = fixture().await;
+    let (own, dead) = (RelayInstanceId(Uuid::from_u128(1)), RelayInstanceId(Uuid::from_u128(2)));
+    store.upsert_device(write(1), NOW).await.unwrap();
+    let online = StatusWrite { device: id(1), status: Presence::Online, reason: PresenceReason::Registered, at: NOW };
+    store.write_statuses(&[online], dead).await.unwrap();
+    let (holder, watcher) = (database.client().await, database.client().await);
+    holder.batch_execute("BEGIN").await.unwrap();
+    holder.execute("UPDATE devices SET status_instance = $1", &[&own.0]).await.unwrap();
+    let comes_back = async {
+        let waits = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        while watcher.query(waits, &[]).await.unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        holder.batch_execute("COMMIT").await.unwrap();
+    };
+    let (ended, ()) = tokio::join!(store.disconnect_stale(own, NOW), comes_back);
+    assert_eq!(ended, Ok(0));
+    assert_eq!(store.devices_of(user()).await.unwrap()[0].status, Presence::Online);
+}
