@@ -10,6 +10,7 @@ use crate::support::{
     scale::scaled,
     signing_keys::{P256_A, P256_B, RSA_A, SigningKey},
     token::epoch_s,
+    wire::registered,
 };
 use futures_util::future::join_all;
 use relay_protocol::device::Role;
@@ -86,8 +87,7 @@ async fn until_the_keys_have_come_their_tokens_are_to_be_tried_again() {
     issuer.publish(&[RSA_A.jwk("a")]);
     issuer.come_up();
     until_status(&relay, &token, 200).await;
-    let mut socket = RawSocket::open(&options(&account, &token)).await;
-    socket.register(account.desktops[0]).await;
+    let _socket = registered(&options(&account, &token), account.desktops[0]).await;
     until_logged(&relay, "can be read again").await;
 }
 
@@ -115,8 +115,7 @@ async fn a_rotation_is_noticed_and_a_socket_outlives_its_tokens_expiry_and_its_k
     // Long enough to open the socket on a slow machine, short enough to see it expire.
     let old = token(&account, P256_A, Some("old"), 5 - LEEWAY_S);
     let lasting = token(&account, P256_A, Some("old"), 3600);
-    let mut socket = RawSocket::open(&options(&account, &old)).await;
-    socket.register(account.desktops[0]).await;
+    let mut socket = registered(&options(&account, &old), account.desktops[0]).await;
     until_status(&relay, &old, 401).await;
     assert_eq!(status(&relay, &lasting).await, 200, "the token has expired, not its key");
 

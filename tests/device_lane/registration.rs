@@ -15,6 +15,7 @@ use crate::support::{
     data_dir::Sql,
     raw_socket::{RawOptions, RawSocket},
     relay_process::RelayProcess,
+    wire,
 };
 use relay_actors::clock::EpochMs;
 use relay_endpoints::devices::DeviceChange;
@@ -110,10 +111,7 @@ pub(super) async fn answers(socket: &mut RawSocket) {
 
 /// What the admin listener shows of this account.
 pub(super) async fn connections(relay: &RelayProcess, user: UserId) -> Vec<Value> {
-    let url = format!("http://{}/admin/connections?user={user}", relay.ready().admin);
-    let request = reqwest::Client::builder().no_proxy().build().unwrap().get(url).bearer_auth(relay.admin_token());
-    let answer: Value = request.send().await.unwrap().error_for_status().unwrap().json().await.unwrap();
-    answer["connections"].as_array().unwrap().clone()
+    wire::connections(relay, Some(user)).await
 }
 
 fn keys(object: &Value) -> BTreeSet<&str> {

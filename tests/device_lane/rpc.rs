@@ -21,6 +21,7 @@ use crate::support::{
     account::Account,
     raw_socket::{RawOptions, RawSocket},
     relay_process::RelayProcess,
+    wire::registered,
 };
 use relay_endpoints::frame::Envelope;
 use relay_protocol::device::Role;
@@ -82,16 +83,12 @@ struct Peer {
 impl Peer {
     async fn phone(account: &Account, phone: usize, desktop: usize) -> Self {
         let options = RawOptions::device_link(&account.address, &account.token, Role::Mobile, Some(account.desktops[desktop]));
-        let mut socket = RawSocket::open(&options).await;
-        socket.register(account.phones[phone]).await;
-        Peer { socket }
+        Peer { socket: registered(&options, account.phones[phone]).await }
     }
 
     async fn desktop(account: &Account, desktop: usize) -> Self {
         let options = RawOptions::device_link(&account.address, &account.token, Role::Desktop, None);
-        let mut socket = RawSocket::open(&options).await;
-        socket.register(account.desktops[desktop]).await;
-        Peer { socket }
+        Peer { socket: registered(&options, account.desktops[desktop]).await }
     }
 
     /// The next frame that is no event.

@@ -6,6 +6,7 @@ use crate::support::{
     raw_socket::{Frame, RawOptions, RawSocket},
     relay_process::RelayProcess,
     stall_proxy::StallProxy,
+    wire::registered,
 };
 use relay_endpoints::{
     frame::{DeviceStatus, Event},
@@ -148,12 +149,6 @@ pub(super) async fn phone_socket(account: &Account, phone: usize, desktop: usize
 
 fn options(account: &Account, role: Role, target: Option<DeviceId>) -> RawOptions {
     RawOptions::device_link(&account.address, &account.token, role, target)
-}
-
-async fn registered(options: &RawOptions, device: DeviceId) -> RawSocket {
-    let mut socket = RawSocket::open(options).await;
-    socket.register(device).await;
-    socket
 }
 
 /// Live presence of all devices of the account, as `GET /api/devices` shows it now.

@@ -6,6 +6,7 @@ use crate::support::{
     account::Account,
     raw_socket::{Frame, RawOptions, RawSocket},
     relay_process::RelayProcess,
+    wire::registered,
 };
 use relay_protocol::{device::Role, error::RpcRefusal, limits::PENDING_PER_CLIENT_MAX};
 
@@ -92,9 +93,7 @@ async fn refused(phone: &mut Peer, method: &str, more: &str) -> Message {
 async fn frozen_desktop(account: &Account) -> RawSocket {
     let mut options = RawOptions::device_link(&account.address, &account.token, Role::Desktop, None);
     options.receive_buffer_bytes = Some(4 * 1024);
-    let mut socket = RawSocket::open(&options).await;
-    socket.register(account.desktops[0]).await;
-    socket
+    registered(&options, account.desktops[0]).await
 }
 
 /// The close that a replaced connection is sent comes before any answer to what it still sends.

@@ -1,6 +1,6 @@
 //! Desktops that go away with requests open, or do not take what is sent to them.
 
-use super::{Peer, assert_all_reconnecting, assert_pair_works, pair};
+use super::{Peer, assert_all_reconnecting, assert_pair_works, pair, registered};
 use crate::support::{
     PATIENCE,
     account::Account,
@@ -155,8 +155,7 @@ async fn a_request_that_finds_the_desktops_lane_full_is_not_forwarded() {
     let account = Account::new(&relay, 1, 1).await;
     let mut options = RawOptions::device_link(&account.address, &account.token, Role::Desktop, None);
     options.receive_buffer_bytes = Some(4 * 1024);
-    let mut desktop = Peer { socket: RawSocket::open(&options).await };
-    desktop.socket.register(account.desktops[0]).await;
+    let mut desktop = Peer { socket: registered(&options, account.desktops[0]).await };
     let mut phone = Peer::phone(&account, 0, 0).await;
 
     // More than the kernel's buffers and the lane hold together, and no more than may be open.
