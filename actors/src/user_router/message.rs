@@ -11,7 +11,7 @@ use relay_protocol::{
     text::Text,
     version::Version,
 };
-use std::{fmt, time::Instant};
+use std::{fmt, sync::Arc, time::Instant};
 
 /// One websocket, registered or not. Never reused within a process, so that a late event of an old socket changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,6 +69,38 @@ impl Whose {
             Whose::ApiKey(own) => api_key == Some(own),
         }
     }
+}
+
+/// One phone's right to the timeline of one session. Never reused within a router, so that frames of an ended lease reach nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseEpoch(pub u64);
+
+/// A lease as the phone's socket compares it when it writes: a renewal keeps the epoch and moves the deadline, so that it reaches frames
+/// that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTerm {
+    /// Which lease.
+    pub epoch: LeaseEpoch,
+    /// From then on nothing of it is written.
+    pub deadline: Instant,
+}
+
+/// An event of a desktop on its way to one phone, for the coalescing buffer of the phone's connection (device-lane section 6).
+#[derive(Clone, Debug)]
+pub struct OutboundEvent {
+    /// The whole frame; a fan-out shares its bytes.
+    pub text: Text,
+    /// Of a timeline frame what it is written under; a regular event has no lease.
+    pub timeline: Option<TimelineMark>,
+}
+
+/// What a timeline frame is written under, and what it replaces.
+#[derive(Clone, Debug)]
+pub struct TimelineMark {
+    /// The lease that must be live at the final send.
+    pub epoch: LeaseEpoch,
+    /// The decoded `timelineKey`: a pending frame with the same key is replaced. Without one the frame stands for itself.
+    pub key: Option<Arc<str>>,
 }
 
 /// Storage could not answer; the registration may be tried again.
