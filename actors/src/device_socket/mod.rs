@@ -27,8 +27,6 @@ mod gate_test;
 #[cfg(test)]
 mod gate_testing;
 #[cfg(test)]
-mod lane_test;
-#[cfg(test)]
 mod traps_test;
 
 pub use actor::SocketConfig;

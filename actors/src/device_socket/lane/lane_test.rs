@@ -1,10 +1,10 @@
 //! The lane's order, bounds and accounts.
 
-use super::{
-    budget::{Budget, Share},
-    lane::{Lane, Pulled, Refused, SLICE_BYTES_MAX},
+use super::{Lane, Pulled, Refused, SLICE_BYTES_MAX};
+use crate::{
+    clock,
+    device_socket::budget::{Budget, Share},
 };
-use crate::clock;
 use proptest::prelude::*;
 use relay_protocol::{close::CloseReason, text::Text};
 use std::{
