@@ -3,16 +3,28 @@
 //! The router puts frames in, from any thread; the response stream takes slices out, only when the transport asks for them. So
 //! what is queued here is, to one slice, what the peer has not taken, and a peer that reads nothing costs what its lane holds.
 //! Control frames go between messages, never into one.
+//!
+//! Urgent frames go in their order, before any event that has not begun. Events of desktops wait for each other in the coalescing buffer.
 
+mod events;
 mod frame;
 mod queue;
 
 #[cfg(test)]
 mod lane_test;
 
-use self::{frame::Control, queue::Queue};
+pub use self::events::EventLimits;
+
+use self::{
+    events::{Events, Flush},
+    frame::Control,
+    queue::Queue,
+};
 use super::budget::Share;
-use crate::clock;
+use crate::{
+    clock,
+    user_router::message::{LeaseTerm, OutboundEvent},
+};
 use bytes::Bytes;
 use relay_protocol::{close::CloseReason, text::Text};
 use std::{
@@ -33,6 +45,17 @@ pub enum Refused {
     Full,
     /// The connection is closing.
     Closing,
+}
+
+/// What one lane may hold, and when its events are written.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneLimits {
+    /// Bytes, bookkeeping counted.
+    pub bytes_max: usize,
+    /// The largest message that the relay sends: what urgent frames may take the lane over its bound.
+    pub message_bytes_max: usize,
+    /// Of the coalescing buffer.
+    pub events: EventLimits,
 }
 
 /// One connection's outbound lane.
@@ -56,6 +79,8 @@ struct State {
     ended: bool,
     /// A message found no room since the last pull.
     refused: bool,
+    /// When the lane became full, while it is.
+    full_from: Option<Instant>,
     last_pull: Instant,
     waker: Option<Waker>,
 }
@@ -74,7 +99,10 @@ pub enum Pulled {
     /// Bytes to write.
     Slice(Bytes),
     /// Nothing now; the waker of the pull is called when there is.
-    Nothing,
+    Nothing {
+        /// When to pull again even if the waker is not called: events wait until then.
+        flush_at: Option<Instant>,
+    },
     /// The close frame has been pulled, or there is none to send: nothing will follow. When it lingers, input is read and discarded
     /// for a moment so that the peer sees the close frame.
     Finished {
@@ -84,9 +112,11 @@ pub enum Pulled {
 }
 
 impl Lane {
-    /// An empty lane that holds at most `bytes_max`, and what must not be dropped up to one message of `message_bytes_max` more.
-    pub fn new(bytes_max: usize, message_bytes_max: usize, share: Share, now: Instant) -> Self {
-        let state = State { queue: Queue::default(), closing: None, ended: false, refused: false, last_pull: now, waker: None };
+    /// An empty lane.
+    pub fn new(limits: LaneLimits, share: Share, now: Instant) -> Self {
+        let LaneLimits { bytes_max, message_bytes_max, events } = limits;
+        let state =
+            State { queue: Queue::new(events), closing: None, ended: false, refused: false, full_from: None, last_pull: now, waker: None };
         let ceiling = bytes_max.saturating_add(message_bytes_max);
         Lane { state: Mutex::new(state), closing: AtomicBool::new(false), share, bytes_max, ceiling }
     }
@@ -103,6 +133,7 @@ impl Lane {
         }
         if state.queue.would_pass(self.bytes_max, cost) {
             state.refused = true;
+            self.judge_fullness(&mut state, clock::now);
             return Err(Refused::Full);
         }
         if !self.share.offer(cost) {
@@ -110,6 +141,7 @@ impl Lane {
             return Err(Refused::Full);
         }
         state.queue.push(text);
+        self.judge_fullness(&mut state, clock::now);
         self.wake(state);
         Ok(())
     }
@@ -131,8 +163,48 @@ impl Lane {
             return Err(Refused::Full);
         }
         state.queue.push(text);
+        self.judge_fullness(&mut state, clock::now);
         self.wake(state);
         Ok(())
+    }
+
+    /// Puts in an event of a desktop, which waits for others, see [`EventLimits`]. A timeline frame whose lease is not the current one
+    /// is dropped. Nothing else is: what would take the lane over its bound ends the connection as `saturated`, since a stream with a
+    /// hole is worse than none.
+    ///
+    /// # Errors
+    /// As [`Lane::push`], without going over the bound: that room is for urgent frames.
+    pub fn push_event(&self, event: OutboundEvent, now: Instant) -> Result<(), Refused> {
+        let mut state = self.lock();
+        if state.takes_nothing() {
+            return Err(Refused::Closing);
+        }
+        if !state.queue.events.admits(&event) {
+            return Ok(());
+        }
+        let told = state.queue.events.flush();
+        self.giving_back(&mut state, |queue| queue.events.make_way(&event));
+        let cost = Events::cost(&event);
+        if state.queue.would_pass(self.bytes_max, cost) || !self.share.take(cost) {
+            drop(state);
+            self.close(CloseReason::Saturated, now);
+            return Err(Refused::Full);
+        }
+        state.queue.events.push(event, now);
+        self.judge_fullness(&mut state, || now);
+        if state.queue.events.flush() < told {
+            // Whoever pulls expects that later. It is not woken for every frame.
+            self.wake(state);
+        }
+        Ok(())
+    }
+
+    /// The phone's lease from now on. A renewal also prolongs what waits; another lease, or none, drops it, except a frame that has
+    /// begun.
+    pub fn set_lease(&self, lease: Option<LeaseTerm>) {
+        let mut state = self.lock();
+        self.giving_back(&mut state, |queue| queue.events.set_lease(lease));
+        self.judge_fullness(&mut state, clock::now);
     }
 
     /// Owes the peer a ping; several unsent ones are one, and a closing connection owes none.
@@ -149,8 +221,8 @@ impl Lane {
         self.wake(state);
     }
 
-    /// Ends the connection with a close frame behind what is queued; the first reason stays. A retired connection's queue is dropped
-    /// instead, down to the rest of a message that has begun.
+    /// Ends the connection with a close frame behind what is urgent; the first reason stays. Events are dropped, down to the rest of a
+    /// message that has begun, and of a retired connection urgent frames too.
     pub fn close(&self, reason: CloseReason, now: Instant) {
         let mut payload = reason.code().to_be_bytes().to_vec();
         payload.extend_from_slice(reason.text().as_bytes());
@@ -176,6 +248,8 @@ impl Lane {
         state.queue.close = Some(Control::Close.frame(payload));
         if drops_queue {
             self.giving_back(&mut state, Queue::drop_waiting);
+        } else {
+            self.giving_back(&mut state, |queue| queue.events.clear());
         }
         self.wake(state);
     }
@@ -237,10 +311,20 @@ impl Lane {
         self.share.held()
     }
 
-    /// When the lane holds as much as it may, or so much that a message found no room: when the transport last took something.
+    /// When the lane holds as much as it may, or a message found no room, or its coalescing buffer is full: since when that is so and
+    /// the transport has taken nothing.
     pub fn full_since(&self) -> Option<Instant> {
         let state = self.lock();
-        (state.queue.bytes() >= self.bytes_max || state.refused).then_some(state.last_pull)
+        state.full_from.map(|from| from.max(state.last_pull))
+    }
+
+    fn judge_fullness(&self, state: &mut State, now: impl FnOnce() -> Instant) {
+        let is_full = state.refused || state.queue.bytes() >= self.bytes_max || state.queue.events.is_full();
+        match state.full_from {
+            None if is_full => state.full_from = Some(now()),
+            Some(_) if !is_full => state.full_from = None,
+            None | Some(_) => {}
+        }
     }
 
     /// Takes the next slice. Called only when the transport has room.
@@ -248,7 +332,8 @@ impl Lane {
         let mut state = self.lock();
         state.last_pull = now;
         state.refused = false;
-        let slice = self.giving_back(&mut state, Queue::next_slice);
+        let slice = self.giving_back(&mut state, |queue| queue.next_slice(now));
+        self.judge_fullness(&mut state, || now);
         if !slice.is_empty() {
             return Pulled::Slice(slice);
         }
@@ -259,7 +344,12 @@ impl Lane {
                     Some(waker) => waker.clone_from(cx.waker()),
                     None => state.waker = Some(cx.waker().clone()),
                 }
-                Pulled::Nothing
+                let flush_at = match state.queue.events.flush() {
+                    Flush::Now => Some(now),
+                    Flush::At(at) => Some(at),
+                    Flush::Never => None,
+                };
+                Pulled::Nothing { flush_at }
             }
         }
     }

@@ -1,12 +1,13 @@
-//! What waits in a lane, and how it is cut into slices. Pure: no lock, no clock, no waker.
+//! What waits in a lane, in which order it is written, and how it is cut into slices. Pure: no lock, no clock, no waker.
 
 use super::{
     SLICE_BYTES_MAX,
+    events::{EventLimits, Events},
     frame::{Control, Frame, Written},
 };
 use bytes::{Bytes, BytesMut};
 use relay_protocol::text::Text;
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Instant};
 
 /// What a frame's bookkeeping costs beside its text; counted, so that a flood of tiny frames is bounded too.
 const FRAME_OVERHEAD_BYTES: usize = 96;
@@ -18,11 +19,13 @@ const CONTROL_FRAMES_BYTES_MAX: usize = 2 + (2 + 125) + (2 + 125);
 const KEPT_CAPACITY: usize = 64;
 
 /// Everything that one connection is owed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Queue {
-    /// The frame that has begun. It is finished before anything else is written.
+    /// The frame that has begun, from either lane. It is finished before anything else is written.
     writing: Option<Frame>,
+    /// Replies, presence, errors, requests. They never wait for events.
     urgent: VecDeque<Frame>,
+    pub(super) events: Events,
     /// Only the latest pong is owed: the peer matches it with its newest ping.
     pub(super) pong: Option<Bytes>,
     pub(super) ping: bool,
@@ -33,7 +36,11 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// What the text would cost.
+    pub(super) fn new(events: EventLimits) -> Self {
+        Queue { writing: None, urgent: VecDeque::new(), events: Events::new(events), pong: None, ping: false, close: None, bytes: 0 }
+    }
+
+    /// What an urgent text costs, bookkeeping counted.
     pub(super) fn cost(text: &Text) -> usize {
         Frame::wire_bytes(text) + FRAME_OVERHEAD_BYTES
     }
@@ -45,7 +52,7 @@ impl Queue {
 
     /// Bytes that are held, bookkeeping counted.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.events.bytes()
     }
 
     /// Whether this much more would be too much. One message always fits an empty queue.
@@ -56,6 +63,7 @@ impl Queue {
     /// Drops what has not begun.
     pub(super) fn drop_waiting(&mut self) {
         self.urgent = VecDeque::new();
+        self.events.clear();
         self.bytes = self.writing.as_ref().map_or(0, Frame::len);
     }
 
@@ -67,7 +75,8 @@ impl Queue {
     }
 
     /// The next slice; empty when there is nothing to write.
-    pub(super) fn next_slice(&mut self) -> Bytes {
+    pub(super) fn next_slice(&mut self, now: Instant) -> Bytes {
+        self.events.begin_flush(now);
         let mut slice = BytesMut::new();
         loop {
             if self.writing.is_none() {
@@ -75,7 +84,7 @@ impl Queue {
                     return slice.freeze();
                 }
                 self.take_control(&mut slice);
-                self.writing = self.next_frame();
+                self.writing = self.next_frame(now);
             }
             let Some(frame) = &mut self.writing else { break };
             let before = slice.len();
@@ -99,14 +108,16 @@ impl Queue {
         slice.freeze()
     }
 
-    fn next_frame(&mut self) -> Option<Frame> {
-        let Some(frame) = self.urgent.pop_front() else {
-            if self.urgent.capacity() > KEPT_CAPACITY {
-                self.urgent = VecDeque::new();
-            }
-            return None;
-        };
-        self.bytes -= FRAME_OVERHEAD_BYTES;
+    fn next_frame(&mut self, now: Instant) -> Option<Frame> {
+        if let Some(frame) = self.urgent.pop_front() {
+            self.bytes -= FRAME_OVERHEAD_BYTES;
+            return Some(frame);
+        }
+        if self.urgent.capacity() > KEPT_CAPACITY {
+            self.urgent = VecDeque::new();
+        }
+        let frame = self.events.next_due(now)?;
+        self.bytes += frame.len();
         Some(frame)
     }
 
