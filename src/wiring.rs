@@ -107,6 +107,7 @@ pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
         inbound_bytes_max: config.inbound_total.0,
         outbound_bytes_max: config.outbound_total.0,
         message_bytes_max: config.max_message.0,
+        ..TableLimits::default()
     }));
     let counters = Arc::new(Counters::default());
     let drain = Drain::default();
