@@ -101,6 +101,15 @@ pub struct ServeConfig {
     /// Bytes that may wait for one connection
     #[arg(long, env = "RELAY_OUTBOUND_LIMIT", value_name = "SIZE", default_value_t = ByteSize(limits::OUTBOUND_BYTES_MAX))]
     pub outbound_limit: ByteSize,
+    /// How long the first pending event of a phone waits for others to be written with it
+    #[arg(long, env = "RELAY_EVENT_FLUSH_INTERVAL", value_name = "DURATION", default_value_t = Period(limits::EVENT_FLUSH_INTERVAL))]
+    pub event_flush_interval: Period,
+    /// Bytes of a phone's pending events that do not wait for others any more
+    #[arg(long, env = "RELAY_EVENT_FLUSH_SIZE", value_name = "SIZE", default_value_t = ByteSize(limits::EVENT_FLUSH_BYTES))]
+    pub event_flush_size: ByteSize,
+    /// Bytes of pending events with which a phone that reads nothing is retired
+    #[arg(long, env = "RELAY_EVENT_LANE_LIMIT", value_name = "SIZE", default_value_t = ByteSize(limits::EVENT_LANE_BYTES_MAX))]
+    pub event_lane_limit: ByteSize,
     /// Bytes that may wait for all connections together
     #[arg(long, env = "RELAY_OUTBOUND_TOTAL", value_name = "SIZE", default_value_t = ByteSize(limits::OUTBOUND_TOTAL_BYTES_MAX))]
     pub outbound_total: ByteSize,
@@ -212,7 +221,11 @@ impl ServeConfig {
     }
 
     fn validate_durations(&self) -> Result<(), ConfigError> {
-        let may_be_zero = [("--reconnect-grace", self.reconnect_grace), ("--policy-cache", self.policy_cache)];
+        let may_be_zero = [
+            ("--reconnect-grace", self.reconnect_grace),
+            ("--policy-cache", self.policy_cache),
+            ("--event-flush-interval", self.event_flush_interval),
+        ];
         let positive = [
             ("--resume-ttl", self.resume_ttl),
             ("--heartbeat-interval", self.heartbeat_interval),
@@ -249,6 +262,20 @@ impl ServeConfig {
         if self.outbound_limit.0 < needed {
             let needed = ByteSize(needed);
             return refuse("--outbound-limit", format!("must be at least {needed}: one --max-message and the 4KiB that the relay adds"));
+        }
+        if self.event_flush_size.0 == 0 {
+            return refuse("--event-flush-size", "must be at least 1B; --event-flush-interval 0s lets nothing wait");
+        }
+        if self.event_flush_size > self.event_lane_limit {
+            let (size, limit) = (self.event_flush_size, self.event_lane_limit);
+            return refuse(
+                "--event-flush-size",
+                format!("({size}) must be at most --event-lane-limit ({limit}): a full buffer is written"),
+            );
+        }
+        if self.event_lane_limit > self.outbound_limit {
+            let (lane, limit) = (self.event_lane_limit, self.outbound_limit);
+            return refuse("--event-lane-limit", format!("({lane}) must be at most --outbound-limit ({limit}): it is part of that"));
         }
         for (flag, total, of_one, limit) in [
             ("--outbound-total", self.outbound_total, "--outbound-limit", self.outbound_limit),
@@ -323,6 +350,8 @@ mod tests {
         assert_eq!((config.handshake_burst_per_address, config.handshakes_per_address), (200, 50));
         assert_eq!((config.trusted_proxies, seconds(config.request_head_timeout)), (Vec::new(), 10));
         assert_eq!((config.outbound_limit.to_string(), config.max_message.to_string()), ("64MiB".into(), "32MiB".into()));
+        assert_eq!(config.event_flush_interval.0.as_millis(), 250);
+        assert_eq!((config.event_flush_size.to_string(), config.event_lane_limit.to_string()), ("64KiB".into(), "512KiB".into()));
         assert_eq!((config.outbound_total.to_string(), config.inbound_total.to_string()), ("1GiB".into(), "1GiB".into()));
     }
 
@@ -341,6 +370,11 @@ mod tests {
             (vec!["--max-message", "65535"], "--max-message"),
             (vec!["--outbound-limit", "32MiB"], "--outbound-limit"),
             (vec!["--outbound-limit", "33558527"], "--outbound-limit"),
+            (vec!["--event-flush-size", "0"], "--event-flush-size"),
+            (vec!["--event-flush-size", "524289"], "--event-flush-size"),
+            (vec!["--event-lane-limit", "65535"], "--event-flush-size"),
+            (vec!["--event-lane-limit", "67108865"], "--event-lane-limit"),
+            (vec!["--event-flush-interval", "1000000years"], "--event-flush-interval"),
             (vec!["--outbound-total", "67108863"], "--outbound-total"),
             (vec!["--outbound-limit", "2GiB"], "--outbound-total"),
             (vec!["--inbound-total", "33554431"], "--inbound-total"),
@@ -388,6 +422,8 @@ mod tests {
             vec!["--jwt-secret", &"x".repeat(32)],
             vec!["--max-message", "64KiB"],
             vec!["--outbound-limit", "33558528"],
+            vec!["--event-flush-interval", "0s", "--event-flush-size", "1", "--event-lane-limit", "1"],
+            vec!["--event-lane-limit", "64MiB", "--event-flush-size", "64MiB"],
             vec!["--outbound-total", "64MiB", "--inbound-total", "32MiB"],
             vec!["--rate-burst", "1", "--rate-per-second", "1"],
             vec!["--rate-burst", "4294967295", "--rate-per-second", "4294967295"],

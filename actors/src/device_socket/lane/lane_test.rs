@@ -23,7 +23,7 @@ const NOTHING: Pulled = Pulled::Nothing { flush_at: None };
 /// What a lane may be over its bound in these tests.
 const MESSAGE_MAX: usize = 200_000;
 
-fn budget(bytes_max: usize) -> Arc<Budget> {
+pub(super) fn budget(bytes_max: usize) -> Arc<Budget> {
     Arc::new(Budget::new(bytes_max, MESSAGE_MAX, Arc::default()))
 }
 
@@ -32,19 +32,30 @@ fn lane(bytes_max: usize) -> Lane {
 }
 
 fn lane_of(bytes_max: usize, budget: Arc<Budget>, now: Instant) -> Lane {
-    let limits = LaneLimits { bytes_max, message_bytes_max: MESSAGE_MAX, events: EventLimits::default() };
-    Lane::new(limits, Share::new(budget), now)
+    lane_with(bytes_max, EventLimits::default(), budget, now)
+}
+
+pub(super) fn lane_with(bytes_max: usize, events: EventLimits, budget: Arc<Budget>, now: Instant) -> Lane {
+    Lane::new(LaneLimits { bytes_max, message_bytes_max: MESSAGE_MAX, events }, Share::new(budget), now)
 }
 
 fn pull(lane: &Lane) -> Pulled {
-    lane.pull(clock::now(), &Context::from_waker(Waker::noop()))
+    pull_at(lane, clock::now())
+}
+
+pub(super) fn pull_at(lane: &Lane, now: Instant) -> Pulled {
+    lane.pull(now, &Context::from_waker(Waker::noop()))
+}
+
+fn drain(lane: &Lane) -> (Vec<u8>, Pulled) {
+    drain_at(lane, clock::now())
 }
 
 /// Everything that the lane gives until it has nothing more.
-fn drain(lane: &Lane) -> (Vec<u8>, Pulled) {
+pub(super) fn drain_at(lane: &Lane, now: Instant) -> (Vec<u8>, Pulled) {
     let mut bytes = Vec::new();
     loop {
-        match pull(lane) {
+        match pull_at(lane, now) {
             Pulled::Slice(slice) => {
                 assert!(!slice.is_empty() && slice.len() <= SLICE_BYTES_MAX, "a slice of {} bytes", slice.len());
                 bytes.extend_from_slice(&slice);
@@ -54,12 +65,22 @@ fn drain(lane: &Lane) -> (Vec<u8>, Pulled) {
     }
 }
 
-fn text(length: usize) -> Text {
+pub(super) fn text(length: usize) -> Text {
     Text::from("x".repeat(length))
 }
 
 /// Reads server frames: opcode and payload length of each.
-fn frames(mut bytes: &[u8]) -> Vec<(u8, usize)> {
+pub(super) fn frames(bytes: &[u8]) -> Vec<(u8, usize)> {
+    read_frames(bytes).into_iter().map(|(opcode, payload)| (opcode, payload.len())).collect()
+}
+
+/// Reads server frames, all of them text.
+pub(super) fn payloads(bytes: &[u8]) -> Vec<String> {
+    let text = |(opcode, payload): (u8, &[u8])| (opcode == 1).then(|| String::from_utf8(payload.to_vec()).unwrap()).unwrap();
+    read_frames(bytes).into_iter().map(text).collect()
+}
+
+fn read_frames(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
     let mut frames = Vec::new();
     while let [first, length, rest @ ..] = bytes {
         assert_eq!(first & 0xf0, 0x80, "a whole, unextended frame");
@@ -68,11 +89,35 @@ fn frames(mut bytes: &[u8]) -> Vec<(u8, usize)> {
             126 => (usize::from(u16::from_be_bytes(rest[..2].try_into().unwrap())), &rest[2..]),
             short => (usize::from(*short), rest),
         };
-        frames.push((first & 0xf, length));
-        bytes = &rest[length..];
+        let (payload, rest) = rest.split_at(length);
+        frames.push((first & 0xf, payload));
+        bytes = rest;
     }
     assert!(bytes.is_empty());
     frames
+}
+
+/// Counts how often a lane wakes who pulls it.
+#[derive(Clone, Default)]
+pub(super) struct Wakes(Arc<Count>);
+
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+impl Wakes {
+    pub(super) fn pull(&self, lane: &Lane, now: Instant) -> Pulled {
+        lane.pull(now, &Context::from_waker(&Waker::from(self.0.clone())))
+    }
+
+    pub(super) fn get(&self) -> usize {
+        self.0.0.load(Relaxed)
+    }
 }
 
 #[test]
@@ -225,22 +270,15 @@ fn the_peers_close_is_answered_with_its_code() {
 
 #[test]
 fn the_puller_is_woken_for_anything_new() {
-    struct Count(AtomicUsize);
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Relaxed);
-        }
-    }
-    let count = Arc::new(Count(AtomicUsize::new(0)));
-    let waker = Waker::from(count.clone());
+    let count = Wakes::default();
     let lane = lane(ROOM);
-    assert_eq!(lane.pull(clock::now(), &Context::from_waker(&waker)), NOTHING);
+    assert_eq!(count.pull(&lane, clock::now()), NOTHING);
     lane.push(text(1)).unwrap();
     lane.offer(text(1)).unwrap();
     lane.ping();
     lane.pong(b"");
     lane.close(CloseReason::Silent, clock::now());
-    assert_eq!(count.0.load(Relaxed), 5);
+    assert_eq!(count.get(), 5);
 }
 
 /// In paused time, since the lane asks the clock when it becomes full.

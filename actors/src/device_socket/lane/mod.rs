@@ -11,6 +11,8 @@ mod frame;
 mod queue;
 
 #[cfg(test)]
+mod events_test;
+#[cfg(test)]
 mod lane_test;
 
 pub use self::events::EventLimits;
