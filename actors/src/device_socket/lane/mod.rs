@@ -14,6 +14,8 @@ mod queue;
 mod events_test;
 #[cfg(test)]
 mod lane_test;
+#[cfg(test)]
+mod model_test;
 
 pub use self::events::EventLimits;
 
@@ -135,16 +137,14 @@ impl Lane {
         }
         if state.queue.would_pass(self.bytes_max, cost) {
             state.refused = true;
-            self.judge_fullness(&mut state, clock::now);
+            state.full_from.get_or_insert_with(clock::now);
             return Err(Refused::Full);
         }
         if !self.share.offer(cost) {
             // That is not this lane's doing, so it does not count as full.
             return Err(Refused::Full);
         }
-        state.queue.push(text);
-        self.judge_fullness(&mut state, clock::now);
-        self.wake(state);
+        self.put(state, text);
         Ok(())
     }
 
@@ -155,7 +155,7 @@ impl Lane {
     /// [`Refused::Full`] when it has just done so, or when all lanes together are as far over theirs; from then on
     /// [`Refused::Closing`].
     pub fn push(&self, text: Text) -> Result<(), Refused> {
-        let (mut state, cost) = (self.lock(), Queue::cost(&text));
+        let (state, cost) = (self.lock(), Queue::cost(&text));
         if state.takes_nothing() {
             return Err(Refused::Closing);
         }
@@ -164,9 +164,7 @@ impl Lane {
             self.close(CloseReason::Saturated, clock::now());
             return Err(Refused::Full);
         }
-        state.queue.push(text);
-        self.judge_fullness(&mut state, clock::now);
-        self.wake(state);
+        self.put(state, text);
         Ok(())
     }
 
@@ -193,7 +191,9 @@ impl Lane {
             return Err(Refused::Full);
         }
         state.queue.events.push(event, now);
-        self.judge_fullness(&mut state, || now);
+        if self.is_full(&state) {
+            state.full_from.get_or_insert(now);
+        }
         if state.queue.events.flush() < told {
             // Whoever pulls expects that later. It is not woken for every frame.
             self.wake(state);
@@ -206,7 +206,6 @@ impl Lane {
     pub fn set_lease(&self, lease: Option<LeaseTerm>) {
         let mut state = self.lock();
         self.giving_back(&mut state, |queue| queue.events.set_lease(lease));
-        self.judge_fullness(&mut state, clock::now);
     }
 
     /// Owes the peer a ping; several unsent ones are one, and a closing connection owes none.
@@ -281,11 +280,22 @@ impl Lane {
         self.giving_back(&mut state, Queue::drop_all);
     }
 
+    fn put(&self, mut state: MutexGuard<'_, State>, text: Text) {
+        state.queue.push(text);
+        if self.is_full(&state) {
+            state.full_from.get_or_insert_with(clock::now);
+        }
+        self.wake(state);
+    }
+
     /// Does what takes bytes out of the queue, and gives them back.
     fn giving_back<R>(&self, state: &mut State, take_out: impl FnOnce(&mut Queue) -> R) -> R {
         let before = state.queue.bytes();
         let result = take_out(&mut state.queue);
         self.share.give_back(before - state.queue.bytes());
+        if !self.is_full(state) {
+            state.full_from = None;
+        }
         result
     }
 
@@ -320,13 +330,8 @@ impl Lane {
         state.full_from.map(|from| from.max(state.last_pull))
     }
 
-    fn judge_fullness(&self, state: &mut State, now: impl FnOnce() -> Instant) {
-        let is_full = state.refused || state.queue.bytes() >= self.bytes_max || state.queue.events.is_full();
-        match state.full_from {
-            None if is_full => state.full_from = Some(now()),
-            Some(_) if !is_full => state.full_from = None,
-            None | Some(_) => {}
-        }
+    fn is_full(&self, state: &State) -> bool {
+        state.refused || state.queue.bytes() >= self.bytes_max || state.queue.events.is_full()
     }
 
     /// Takes the next slice. Called only when the transport has room.
@@ -335,7 +340,6 @@ impl Lane {
         state.last_pull = now;
         state.refused = false;
         let slice = self.giving_back(&mut state, |queue| queue.next_slice(now));
-        self.judge_fullness(&mut state, || now);
         if !slice.is_empty() {
             return Pulled::Slice(slice);
         }
