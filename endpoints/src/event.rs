@@ -1,27 +1,8 @@
-//! Events that clients send and understand, and their payloads (device-lane section 6).
+//! Events as clients send and understand them (device-lane section 6). Their names are in [`relay_protocol::event`].
 
 use relay_protocol::id::RelayInstanceId;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-
-/// The `eventType` words of the timeline.
-pub mod name {
-    /// Phone to relay: the lease on one session's timeline.
-    pub const TIMELINE_INTEREST: &str = "chat:timeline-interest";
-    /// Relay to desktop: whether anybody has a lease on a session.
-    pub const TIMELINE_INTEREST_UPDATED: &str = "chat:timeline-interest-updated";
-    /// Desktop to phones: a piece of a session's timeline.
-    pub const STREAM: &str = "chat:stream";
-}
-
-/// The session that an `appSessionId` names: without blanks around it, and without the alias of its agent. `None` if nothing is left.
-pub fn base_session(text: &str) -> Option<String> {
-    let mut base = text.trim();
-    while let Some(rest) = base.strip_suffix("::skills-agent") {
-        base = rest.trim_end();
-    }
-    (!base.is_empty()).then(|| base.to_owned())
-}
 
 /// Payload of `event` as a client sends it.
 #[derive(Debug, Serialize)]
@@ -33,7 +14,7 @@ pub struct OutgoingEvent<'a, P> {
     pub payload: P,
 }
 
-/// Payload of [`name::TIMELINE_INTEREST`].
+/// Payload of `chat:timeline-interest`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimelineInterest<'a> {
@@ -43,7 +24,7 @@ pub struct TimelineInterest<'a> {
     pub active: bool,
 }
 
-/// Payload of [`name::TIMELINE_INTEREST_UPDATED`].
+/// Payload of `chat:timeline-interest-updated`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "UpdatePayload")]
 pub struct InterestUpdate {
@@ -99,6 +80,7 @@ impl TryFrom<UpdatePayload> for InterestUpdate {
 mod tests {
     use super::*;
     use crate::frame::{encode, kind};
+    use relay_protocol::event::INTEREST;
 
     const INSTANCE: &str = "a2d1c7f4-3b6e-4d0a-9c55-6e1f7b8d9e12";
 
@@ -109,7 +91,7 @@ mod tests {
     #[test]
     fn an_interest_is_sent_as_the_wire_has_it() {
         let payload = TimelineInterest { app_session_id: "s \"1\"", active: true };
-        let text = encode(kind::EVENT, &OutgoingEvent { event_type: name::TIMELINE_INTEREST, payload });
+        let text = encode(kind::EVENT, &OutgoingEvent { event_type: INTEREST, payload });
         let expected =
             r#"{"type":"event","payload":{"eventType":"chat:timeline-interest","payload":{"appSessionId":"s \"1\"","active":true}}}"#;
         assert_eq!(text, expected);

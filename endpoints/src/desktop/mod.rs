@@ -19,13 +19,13 @@ pub use publisher::{Published, Publisher};
 
 use crate::{
     backoff::{Backoff, Policy},
-    event::{self, InterestUpdate},
+    event::InterestUpdate,
     frame::{Envelope, ErrorFrame, Event, IncomingRequest, Register, Registered, Resume, RpcError, encode, kind},
     link::{Ended, Link, LinkOptions, LinkSender},
 };
 use publisher::Connected;
 use rand::{SeedableRng, rngs::StdRng};
-use relay_protocol::{id::DeviceId, limits::PENDING_PER_DESKTOP_MAX};
+use relay_protocol::{event::INTEREST_UPDATED, id::DeviceId, limits::PENDING_PER_DESKTOP_MAX};
 use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, watch},
@@ -230,7 +230,7 @@ impl<H: Handler> Desktop<H> {
     }
 
     fn on_event(&self, event: Event) {
-        if event.event_type == event::name::TIMELINE_INTEREST_UPDATED {
+        if event.event_type == INTEREST_UPDATED {
             match serde_json::from_str::<InterestUpdate>(event.payload.get()) {
                 Ok(update) => {
                     self.connected.send_if_modified(|connected| {

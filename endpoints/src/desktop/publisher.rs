@@ -2,10 +2,13 @@
 
 use super::Interests;
 use crate::{
-    event::{OutgoingEvent, base_session, name},
+    event::OutgoingEvent,
     frame::{encode, kind},
 };
-use relay_protocol::limits::MESSAGE_BYTES_MAX;
+use relay_protocol::{
+    event::{BaseSession, TIMELINE},
+    limits::MESSAGE_BYTES_MAX,
+};
 use serde_json::{Map, Value, value::RawValue};
 use tokio::{
     sync::{mpsc, watch},
@@ -63,14 +66,14 @@ impl Publisher {
     /// overlay: a newer one of the same key may take its place on the way. `fields` is called only for a frame that is sent; the
     /// session, the generation and the key are put into what it makes.
     pub async fn timeline(&self, session: &str, key: Option<&str>, fields: impl FnOnce() -> Map<String, Value>) -> Published {
-        let Some(base) = base_session(session) else { return Published::NotWatched };
-        let outbound = match self.look_up(&base) {
+        let Some(base) = BaseSession::read(session) else { return Published::NotWatched };
+        let outbound = match self.look_up(base.as_str()) {
             Ok((outbound, _generation)) => outbound,
             Err(outcome) => return outcome,
         };
         let Ok(room) = outbound.reserve().await else { return Published::NotConnected };
         // The interest may have ended meanwhile, or begun anew.
-        let generation = match self.look_up(&base) {
+        let generation = match self.look_up(base.as_str()) {
             Ok((_outbound, generation)) => generation,
             Err(outcome) => return outcome,
         };
@@ -80,11 +83,11 @@ impl Publisher {
         if let Some(key) = key {
             payload.insert("timelineKey".to_owned(), key.into());
         }
-        send(room, encode_event(name::STREAM, &payload))
+        send(room, encode_event(TIMELINE, &payload))
     }
 
-    /// Sends any other event to the phones that are connected to this desktop; waits while the link has no room. The relay refuses
-    /// reserved names.
+    /// Sends any other event, whose payload is an object, to the phones that are connected to this desktop; waits while the link has
+    /// no room. The relay refuses reserved names.
     pub async fn event(&self, event_type: &str, payload: &RawValue) -> Published {
         let outbound = self.connected.borrow().as_ref().map(|connected| connected.outbound.clone());
         let Some(outbound) = outbound else { return Published::NotConnected };

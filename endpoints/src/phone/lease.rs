@@ -1,14 +1,12 @@
 //! The one lease that a phone holds, as the frames to send and when. Pure: time is an argument.
 
 use crate::{
-    event::{OutgoingEvent, TimelineInterest, name},
+    event::{OutgoingEvent, TimelineInterest},
     frame::{encode, kind},
 };
-use std::{sync::Arc, time::Duration};
+use relay_protocol::{event::INTEREST, limits::TIMELINE_RENEWAL};
+use std::sync::Arc;
 use tokio::time::Instant;
-
-/// How often a lease is renewed: the relay ends it 60 s after the last renewal, so two may be lost. Device-lane section 6.
-pub const RENEWAL_INTERVAL: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Default)]
 pub(super) struct Lease {
@@ -27,7 +25,7 @@ impl Lease {
     pub(super) fn want(&mut self, now: Instant, session: Option<Arc<str>>) -> Option<String> {
         match session {
             Some(session) => {
-                let held = self.held.insert(Held { session, renew_at: now + RENEWAL_INTERVAL });
+                let held = self.held.insert(Held { session, renew_at: now + TIMELINE_RENEWAL });
                 Some(frame(&held.session, true))
             }
             None => self.held.take().map(|held| frame(&held.session, false)),
@@ -42,19 +40,20 @@ impl Lease {
     /// The frame to send if the renewal is due.
     pub(super) fn renew(&mut self, now: Instant) -> Option<String> {
         let held = self.held.as_mut().filter(|held| now >= held.renew_at)?;
-        held.renew_at = now + RENEWAL_INTERVAL;
+        held.renew_at = now + TIMELINE_RENEWAL;
         Some(frame(&held.session, true))
     }
 }
 
 fn frame(session: &str, active: bool) -> String {
     let payload = TimelineInterest { app_session_id: session, active };
-    encode(kind::EVENT, &OutgoingEvent { event_type: name::TIMELINE_INTEREST, payload })
+    encode(kind::EVENT, &OutgoingEvent { event_type: INTEREST, payload })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -67,12 +66,12 @@ mod tests {
         let (start, mut lease) = (Instant::now(), Lease::default());
         assert_eq!((lease.renew_at(), lease.renew(start)), (None, None));
         assert_eq!(lease.want(start, some("s")), Some(frame("s", true)));
-        let due = start + RENEWAL_INTERVAL;
+        let due = start + TIMELINE_RENEWAL;
         assert_eq!((lease.renew_at(), lease.renew(due - MS)), (Some(due), None));
         assert_eq!(lease.renew(due), Some(frame("s", true)));
-        assert_eq!(lease.renew_at(), Some(due + RENEWAL_INTERVAL));
+        assert_eq!(lease.renew_at(), Some(due + TIMELINE_RENEWAL));
         // Late, after a pause of the whole program: once, and the next one an interval later.
-        let late = due + 5 * RENEWAL_INTERVAL;
+        let late = due + 5 * TIMELINE_RENEWAL;
         assert_eq!((lease.renew(late), lease.renew(late)), (Some(frame("s", true)), None));
     }
 
@@ -82,7 +81,7 @@ mod tests {
         assert_eq!(lease.want(now, None), None);
         lease.want(now, some("a"));
         assert_eq!(lease.want(now + MS, some("b")), Some(frame("b", true)));
-        assert_eq!(lease.renew_at(), Some(now + MS + RENEWAL_INTERVAL));
+        assert_eq!(lease.renew_at(), Some(now + MS + TIMELINE_RENEWAL));
         assert_eq!(lease.want(now, None), Some(frame("b", false)));
         assert_eq!((lease.want(now, None), lease.renew_at()), (None, None));
     }

@@ -9,7 +9,6 @@ mod lease;
 mod watcher;
 
 pub use events::{Events, NoEvent};
-pub use lease::RENEWAL_INTERVAL;
 pub use watcher::{Seen, Watcher};
 
 use crate::{

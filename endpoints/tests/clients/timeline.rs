@@ -108,7 +108,7 @@ async fn other_events_go_at_any_time_and_what_fits_no_frame_does_not() {
     heard(&mut peer).await;
     assert_eq!(publisher.event("demo:tick", &payload).await, Published::Sent);
     assert_eq!(peer.text().await.unwrap(), r#"{"type":"event","payload":{"eventType":"demo:tick","payload":{"n":1}}}"#);
-    let large = to_raw_value(&"x".repeat(32 * 1024 * 1024)).unwrap();
+    let large = to_raw_value(&json!({"x": "x".repeat(32 * 1024 * 1024)})).unwrap();
     assert_eq!(publisher.event("demo:tick", &large).await, Published::TooLarge);
     heard(&mut peer).await;
 }

@@ -5,13 +5,13 @@ use relay_endpoints::{
     backoff::Policy,
     frame::ErrorFrame,
     link::{Cause, Ended, LinkOptions},
-    phone::{NoEvent, Phone, PhoneOptions, RENEWAL_INTERVAL, Seen, Watcher},
+    phone::{NoEvent, Phone, PhoneOptions, Seen, Watcher},
 };
+use relay_protocol::{event::INTEREST, limits::TIMELINE_RENEWAL};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::timeout;
 
-const INTEREST: &str = "chat:timeline-interest";
 const SOON: Policy = Policy { first: Duration::from_millis(1), max: Duration::from_millis(1) };
 
 const PING: &str = r#"{"type":"ping","payload":{}}"#;
@@ -54,7 +54,7 @@ async fn a_lease_is_taken_at_once_renewed_in_time_and_given_back() {
     let watch = phone.watch("s-1");
     assert_eq!(peer.expect("event").await, interest("s-1", true));
     for _renewal in 0..2 {
-        pass(RENEWAL_INTERVAL - MARGIN).await;
+        pass(TIMELINE_RENEWAL - MARGIN).await;
         // What is sent now comes first: the renewal is not due yet.
         phone.send_frame(PING.to_owned()).await.unwrap();
         peer.expect("ping").await;

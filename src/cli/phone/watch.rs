@@ -8,11 +8,11 @@ use crate::{
 };
 use relay_endpoints::{
     backoff::Policy,
-    event::base_session,
     frame::{Event, Registered},
     link::Cause,
     phone::{Seen, Watcher},
 };
+use relay_protocol::{event::BaseSession, limits::SESSION_ID_BYTES_MAX};
 use std::{
     io::{self, ErrorKind},
     pin::pin,
@@ -42,10 +42,11 @@ pub(super) struct Args {
 }
 
 fn session(text: &str) -> Result<String, String> {
-    if base_session(text).is_none() {
-        return Err("no session has this name".to_owned());
+    match BaseSession::read(text) {
+        // Sent as it was typed.
+        Some(_) => Ok(text.to_owned()),
+        None => Err(format!("a session has a name of 1 to {SESSION_ID_BYTES_MAX} bytes, blanks around it not counted")),
     }
-    Ok(text.to_owned())
 }
 
 /// Why a watch ends that could go on.
