@@ -434,7 +434,7 @@ fn the_limits_table_is_the_code() {
     }
 }
 
-/// The newcomer's two commands, and the four of "Try it".
+/// The newcomer's two commands, and the five of "Try it".
 #[test]
 fn the_commands_of_the_readme_are_the_ones_that_run() {
     let (readme, dev, ci) = (read("README.md"), read("dev"), read(".ci/run"));
@@ -450,7 +450,7 @@ fn the_commands_of_the_readme_are_the_ones_that_run() {
 
     let tried = section(&readme, "## Try it");
     let commands: Vec<_> = tried.lines().filter_map(|line| line.strip_prefix("cargo run --release -- ")).collect();
-    assert_eq!(commands.len(), 4);
+    assert_eq!(commands.len(), 5);
     for command in commands {
         let filled = command.trim_end_matches(" &").replace('…', UUID).replace("'Demo ", "'Demo-");
         let parsed = Cli::try_parse_from(std::iter::once("relay").chain(filled.split(' ')));
