@@ -107,6 +107,7 @@ pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
         inbound_bytes_max: config.inbound_total.0,
         outbound_bytes_max: config.outbound_total.0,
         message_bytes_max: config.max_message.0,
+        ..TableLimits::default()
     }));
     let counters = Arc::new(Counters::default());
     let drain = Drain::default();
@@ -116,6 +117,7 @@ pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
         pending_default: config.pending_default.0,
         pending_load: config.pending_load.0,
         pending_outbox: config.pending_outbox.0,
+        timeline_lease: config.timeline_lease.0,
         drain: drain.clone(),
         // The account is filled in for each router.
         ..CoreConfig::new(UserId(Uuid::nil()), instance, RandomState::new())

@@ -1,10 +1,10 @@
 //! The lane's order, bounds and accounts.
 
-use super::{
-    budget::{Budget, Share},
-    lane::{Lane, Pulled, Refused, SLICE_BYTES_MAX},
+use super::{EventLimits, Lane, LaneLimits, Pulled, Refused, SLICE_BYTES_MAX};
+use crate::{
+    clock,
+    device_socket::budget::{Budget, Share},
 };
-use crate::clock;
 use proptest::prelude::*;
 use relay_protocol::{close::CloseReason, text::Text};
 use std::{
@@ -13,10 +13,12 @@ use std::{
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Wake, Waker},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const ROOM: usize = 1_000_000;
+
+const NOTHING: Pulled = Pulled::Nothing { flush_at: None };
 
 /// What a lane may be over its bound in these tests.
 const MESSAGE_MAX: usize = 200_000;
@@ -26,7 +28,12 @@ fn budget(bytes_max: usize) -> Arc<Budget> {
 }
 
 fn lane(bytes_max: usize) -> Lane {
-    Lane::new(bytes_max, MESSAGE_MAX, Share::new(budget(usize::MAX / 2)), clock::now())
+    lane_of(bytes_max, budget(usize::MAX / 2), clock::now())
+}
+
+fn lane_of(bytes_max: usize, budget: Arc<Budget>, now: Instant) -> Lane {
+    let limits = LaneLimits { bytes_max, message_bytes_max: MESSAGE_MAX, events: EventLimits::default() };
+    Lane::new(limits, Share::new(budget), now)
 }
 
 fn pull(lane: &Lane) -> Pulled {
@@ -42,7 +49,7 @@ fn drain(lane: &Lane) -> (Vec<u8>, Pulled) {
                 assert!(!slice.is_empty() && slice.len() <= SLICE_BYTES_MAX, "a slice of {} bytes", slice.len());
                 bytes.extend_from_slice(&slice);
             }
-            end @ (Pulled::Nothing | Pulled::Finished { .. }) => return (bytes, end),
+            end @ (Pulled::Nothing { .. } | Pulled::Finished { .. }) => return (bytes, end),
         }
     }
 }
@@ -77,7 +84,7 @@ fn every_length_form_is_framed() {
     }
     let (bytes, end) = drain(&lane);
     assert_eq!(frames(&bytes), lengths.map(|length| (1, length)));
-    assert_eq!((end, lane.queued_bytes()), (Pulled::Nothing, 0));
+    assert_eq!((end, lane.queued_bytes()), (NOTHING, 0));
 }
 
 #[test]
@@ -227,7 +234,7 @@ fn the_puller_is_woken_for_anything_new() {
     let count = Arc::new(Count(AtomicUsize::new(0)));
     let waker = Waker::from(count.clone());
     let lane = lane(ROOM);
-    assert_eq!(lane.pull(clock::now(), &Context::from_waker(&waker)), Pulled::Nothing);
+    assert_eq!(lane.pull(clock::now(), &Context::from_waker(&waker)), NOTHING);
     lane.push(text(1)).unwrap();
     lane.offer(text(1)).unwrap();
     lane.ping();
@@ -236,15 +243,30 @@ fn the_puller_is_woken_for_anything_new() {
     assert_eq!(count.0.load(Relaxed), 5);
 }
 
-#[test]
-fn a_full_lane_tells_when_its_transport_last_took_something() {
-    let start = clock::now();
-    let lane = Lane::new(10, MESSAGE_MAX, Share::new(budget(ROOM)), start);
+/// In paused time, since the lane asks the clock when it becomes full.
+#[tokio::test(start_paused = true)]
+async fn a_full_lane_tells_since_when_it_is_full_and_its_transport_has_taken_nothing() {
+    let wait = async || {
+        tokio::time::advance(Duration::from_secs(60)).await;
+        clock::now()
+    };
+    let lane = lane_of(10, budget(ROOM), clock::now());
+    // An idle minute is no fault of whoever reads.
+    let became_full = wait().await;
     lane.push(text(200_000)).unwrap();
-    assert_eq!(lane.full_since(), Some(start));
-    let later = start + Duration::from_secs(5);
-    lane.pull(later, &Context::from_waker(Waker::noop()));
-    assert_eq!(lane.full_since(), Some(later));
+    assert_eq!(lane.full_since(), Some(became_full));
+    wait().await;
+    assert_eq!(lane.offer(text(1)), Err(Refused::Full));
+    assert_eq!(lane.full_since(), Some(became_full), "it has been full all the time");
+    let pulled = wait().await;
+    pull(&lane);
+    assert_eq!(lane.full_since(), Some(pulled));
+    drain(&lane);
+    assert_eq!(lane.full_since(), None);
+    let refused = wait().await;
+    lane.offer(text(5)).unwrap();
+    assert_eq!(lane.offer(text(5)), Err(Refused::Full));
+    assert_eq!(lane.full_since(), Some(refused));
 }
 
 #[test]
@@ -265,7 +287,7 @@ fn what_must_not_be_dropped_goes_one_message_over_the_bound_and_then_ends_the_co
 #[test]
 fn lanes_share_what_all_of_them_may_hold() {
     let budget = budget(100_000);
-    let [one, other] = [(); 2].map(|()| Lane::new(ROOM, MESSAGE_MAX, Share::new(budget.clone()), clock::now()));
+    let [one, other] = [(); 2].map(|()| lane_of(ROOM, budget.clone(), clock::now()));
     one.push(text(60_000)).unwrap();
     assert_eq!(other.offer(text(60_000)), Err(Refused::Full));
     assert_eq!(other.full_since(), None, "it is not full itself");
@@ -291,7 +313,7 @@ fn every_way_out_of_a_lane_gives_its_bytes_back() {
     ];
     for (index, leave) in ways.into_iter().enumerate() {
         let budget = budget(ROOM);
-        let lane = Lane::new(ROOM, MESSAGE_MAX, Share::new(budget.clone()), clock::now());
+        let lane = lane_of(ROOM, budget.clone(), clock::now());
         lane.push(text(100_000)).unwrap();
         lane.push(text(0)).unwrap();
         assert_eq!(budget.held(), lane.queued_bytes());
@@ -305,7 +327,7 @@ fn every_way_out_of_a_lane_gives_its_bytes_back() {
 #[test]
 fn a_lane_that_is_shed_gives_all_back_and_lets_nothing_follow_a_piece_of_a_frame() {
     let budget = budget(ROOM);
-    let lane = Lane::new(ROOM, MESSAGE_MAX, Share::new(budget.clone()), clock::now());
+    let lane = lane_of(ROOM, budget.clone(), clock::now());
     lane.push(text(100_000)).unwrap();
     lane.push(text(5)).unwrap();
     pull(&lane);
