@@ -34,7 +34,9 @@ const WATCH_LIMIT: Duration = Duration::from_secs(10);
 pub async fn watch(target: &Target, peer: Peer, receive_buffer: Option<u32>) -> Result<Link, Error> {
     let mut link = target.connect_with(peer, receive_buffer).await?;
     link.sender.send(event::interest()).await?;
-    link.sender.send(frame::request(CallId { sequence: 0, slot: 0, due_nanos: 0 }, "{}")).await?;
+    // No two open calls to a desktop may have one id, whoever makes them.
+    let id = CallId { sequence: 0, slot: peer.number, due_nanos: 0 };
+    link.sender.send(frame::request(id, "{}")).await?;
     timeout(WATCH_LIMIT, wait_for_answer(&mut link)).await.map_err(|_elapsed| Error::TooSlow { step: "timeline interest" })??;
     Ok(link)
 }
@@ -165,4 +167,37 @@ fn gather(batch: &mut Batch, stream: &mut Stream, now_nanos: u64, progress: &Pro
         number += 1;
     }
     number > progress.sent.swap(number, Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gathered(progress: &Progress, now_nanos: u64) -> (bool, u64, usize) {
+        let mut batch = Batch::default();
+        let any = gather(&mut batch, &mut Stream::new(0), now_nanos, progress);
+        (any, progress.sent(), batch.bytes())
+    }
+
+    #[test]
+    fn what_is_due_is_sent_once_and_nothing_behind_the_end() {
+        let progress = Progress::default();
+        assert_eq!(gathered(&progress, 1_000), (false, 0, 0), "there is no plan yet");
+        progress.begin(Plan { start_nanos: 1_000_000, end_nanos: 4_000_000, per_second: 1_000.0 });
+        assert_eq!(gathered(&progress, 999_999), (false, 0, 0));
+        let (_, sent, frame_bytes) = gathered(&progress, 1_000_000);
+        assert_eq!(sent, 1);
+        assert_eq!(gathered(&progress, 1_999_999), (false, 1, 0));
+        assert_eq!(gathered(&progress, 9_000_000), (true, 3, 2 * frame_bytes), "those due at 2 and 3 ms");
+        assert!(progress.is_done());
+        assert_eq!(gathered(&progress, 9_000_000), (false, 3, 0));
+    }
+
+    #[test]
+    fn a_desktop_that_is_far_behind_writes_in_pieces() {
+        let progress = Progress::default();
+        progress.begin(Plan { start_nanos: 0, end_nanos: u64::MAX, per_second: 1e6 });
+        let (any, sent, bytes) = gathered(&progress, 1_000_000_000);
+        assert!(any && sent > 500 && (BATCH_BYTES..BATCH_BYTES + 1_000).contains(&bytes), "{sent} frames, {bytes} bytes");
+    }
 }

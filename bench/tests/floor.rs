@@ -203,6 +203,16 @@ async fn every_frame_reaches_every_phone_that_watches() {
 }
 
 #[tokio::test]
+async fn heavy_the_highest_rate_is_searched_for_with_connections_of_each_trial_s_own() {
+    let target = start_floor().await;
+    let options = fanout::Options { phones: 1, secs: 0.05, ..frames(None) };
+    let (report, recorder) = fanout::run(&target, None, &options).await.expect("a report");
+    recorder.judge().expect("some rate was kept");
+    assert!(report.value("trials").is_some_and(|count| count >= 2.0), "{report}");
+    assert!(report.value("rate").is_some_and(|rate| rate > 0.0) && report.value("p99_us").is_some_and(|p99| p99 < 375e3), "{report}");
+}
+
+#[tokio::test]
 async fn a_frame_out_of_order_spoils_the_run() {
     let target = start_floor().await;
     let options = frames(Some(3_000.0));

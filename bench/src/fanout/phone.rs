@@ -97,3 +97,19 @@ impl Run {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_and_a_repetition_spoil_the_run() {
+        for (numbers, right, expected) in [(&[0, 1, 2][..], 3, 3), (&[0, 2, 3], 2, 4), (&[0, 1, 1], 2, 2), (&[1], 0, 2)] {
+            let recorder = Arc::new(Recorder::new());
+            let run = Run { recorder, clock: Clock::start(), body_and_number_key: Vec::new(), arrived: AtomicU64::new(0) };
+            let mut next = 0;
+            let counted = numbers.iter().filter(|number| run.is_next(0, Stamp { number: **number, due_nanos: 0 }, &mut next)).count();
+            assert_eq!((counted, next, run.recorder.errors() == 0), (right, expected, right == numbers.len()), "{numbers:?}");
+        }
+    }
+}
