@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{clock, counters::Counters};
 use actix_web::error::PayloadError;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_core::Stream;
 use relay_protocol::{close::CloseReason, error::RpcRefusal};
 use std::{
@@ -45,6 +45,10 @@ pub(super) struct GatedInput {
     pace: Pace,
     /// Judged, and more than all sockets together may hold now; nothing behind it is read.
     without_room: Option<Judged>,
+    /// What follows the header that was passed on last.
+    next: Option<Bytes>,
+    /// A piece of a large frame has been passed on and not been taken out of the codec's buffer.
+    in_codec: bool,
     ended: bool,
 }
 
@@ -79,7 +83,7 @@ impl Pace {
 
 impl GatedInput {
     pub(super) fn new(input: SharedInput, link: Arc<Link>, counters: Arc<Counters>, intake: Rc<Intake>) -> Self {
-        GatedInput { input, link, counters, intake, pace: Pace::default(), without_room: None, ended: false }
+        GatedInput { input, link, counters, intake, pace: Pace::default(), without_room: None, next: None, in_codec: false, ended: false }
     }
 
     /// The next judged chunk. What the gate says of rates and signs of life is done with it.
@@ -122,6 +126,14 @@ impl Stream for GatedInput {
     type Item = Result<Bytes, PayloadError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(next) = self.next.take() {
+            return Poll::Ready(Some(Ok(next)));
+        }
+        if std::mem::take(&mut self.in_codec) {
+            // The codec reads all there is before it looks for a frame. A pause behind each piece keeps its buffer to one.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         loop {
             if self.ended {
                 return Poll::Ready(None);
@@ -154,13 +166,12 @@ impl Stream for GatedInput {
                 continue;
             }
             chunk.truncate(passed.bytes);
+            self.in_codec = passed.piece;
             if passed.held.is_empty() {
                 return Poll::Ready(Some(Ok(chunk)));
             }
-            let mut whole = BytesMut::with_capacity(passed.held.len() + chunk.len());
-            whole.extend_from_slice(&passed.held);
-            whole.extend_from_slice(&chunk);
-            return Poll::Ready(Some(Ok(whole.freeze())));
+            self.next = Some(chunk);
+            return Poll::Ready(Some(Ok(passed.held)));
         }
     }
 }

@@ -15,6 +15,7 @@ mod gated_input;
 mod input;
 mod lane;
 mod link;
+mod message_buffer;
 mod outgoing;
 mod table;
 mod tcp;
