@@ -31,7 +31,7 @@ const HEADER_BYTES_MAX: usize = 14;
 const CONTROL_BYTES_MAX: u64 = 125;
 /// Most payload bytes of one piece of a large frame, and of a frame that is passed on whole. What the codec keeps for a connection that
 /// has received one is this much, so it is small; the cost of another fragment is spread over as many bytes, so it is not smaller.
-pub const PIECE_BYTES_MAX: usize = 32 * 1024;
+pub(super) const PIECE_BYTES_MAX: usize = 32 * 1024;
 
 /// What the gate judges by.
 #[derive(Clone, Copy, Debug)]

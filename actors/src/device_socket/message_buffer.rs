@@ -101,3 +101,56 @@ impl AsRef<[u8]> for Mapped {
         &self.map[..self.length]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{collection::vec, prelude::*};
+
+    fn is_mapped(buffer: &MessageBuffer) -> bool {
+        matches!(buffer, MessageBuffer::Mapped(_))
+    }
+
+    #[test]
+    fn from_the_threshold_on_a_message_has_memory_of_its_own() {
+        for (claimed, mapped) in [(MAPPED_BYTES_MIN - 1, false), (MAPPED_BYTES_MIN, true)] {
+            let mut buffer = MessageBuffer::default();
+            buffer.extend(b"{", claimed);
+            assert_eq!(is_mapped(&buffer), mapped, "{claimed} bytes");
+        }
+        // The sum of fragments counts, since each claims for itself.
+        let mut buffer = MessageBuffer::default();
+        let half = vec![b'x'; MAPPED_BYTES_MIN / 2];
+        buffer.extend(&half, half.len());
+        assert!(!is_mapped(&buffer));
+        buffer.extend(&half, 2 * half.len());
+        assert!(is_mapped(&buffer));
+        assert_eq!(buffer.take(), [half.clone(), half].concat());
+        assert!(matches!(buffer, MessageBuffer::Empty));
+    }
+
+    #[test]
+    fn what_was_claimed_is_there_at_once_and_nothing_moves() {
+        let claimed = 8 * MAPPED_BYTES_MIN;
+        let mut buffer = MessageBuffer::default();
+        buffer.extend(b"{", claimed);
+        let at = buffer.as_slice().as_ptr();
+        buffer.extend(&vec![b'x'; claimed - 1], claimed);
+        assert_eq!((buffer.as_slice().as_ptr(), buffer.capacity()), (at, claimed));
+        // Nor does it when the message is whole.
+        assert_eq!(buffer.take().as_ptr(), at);
+    }
+
+    proptest! {
+        #[test]
+        fn the_message_is_its_pieces_whatever_was_claimed(pieces in vec((any::<u8>(), 0..40_000_usize, 0..400_000_usize), 0..20)) {
+            let (mut buffer, mut message) = (MessageBuffer::default(), Vec::new());
+            for (byte, length, claimed) in pieces {
+                let piece = vec![byte; length];
+                buffer.extend(&piece, claimed);
+                message.extend(piece);
+            }
+            prop_assert!(buffer.take() == message);
+        }
+    }
+}

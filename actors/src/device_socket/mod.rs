@@ -22,6 +22,8 @@ mod tcp;
 mod upgrade;
 
 #[cfg(test)]
+mod gate_pieces_test;
+#[cfg(test)]
 mod gate_rate_test;
 #[cfg(test)]
 mod gate_test;
