@@ -15,11 +15,14 @@ mod gated_input;
 mod input;
 mod lane;
 mod link;
+mod message_buffer;
 mod outgoing;
 mod table;
 mod tcp;
 mod upgrade;
 
+#[cfg(test)]
+mod gate_pieces_test;
 #[cfg(test)]
 mod gate_rate_test;
 #[cfg(test)]
