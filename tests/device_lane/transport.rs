@@ -10,6 +10,7 @@ use crate::support::{
 
 mod control_frames;
 mod endings;
+mod floods;
 mod messages;
 mod upgrades;
 mod utf8;
