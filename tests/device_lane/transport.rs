@@ -12,6 +12,7 @@ mod control_frames;
 mod endings;
 mod floods;
 mod messages;
+mod proxies;
 mod upgrades;
 mod utf8;
 

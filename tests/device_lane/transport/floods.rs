@@ -203,10 +203,7 @@ async fn whoever_floods_and_never_reads_is_gone_by_the_silence_limit() {
     let after = told - stood_still;
     // The limit, a second, and what a busy machine takes.
     assert!(after < SILENCE + Duration::from_secs(3), "given up only after {after:?}");
-    eventually("the phone is gone too", async || {
-        connection_of(&rig.relay, rig.account.user, rig.account.phones[0]).await.is_none()
-    })
-    .await;
+    eventually("the phone is gone too", async || connection_of(&rig.relay, rig.account.user, rig.account.phones[0]).await.is_none()).await;
     before.given_back(&rig.relay).await;
     let (_pair, slowest) = beside.stop().await;
     assert!(slowest < SILENCE / 2, "somebody else waited {slowest:?} for the flood");
