@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod others;
+mod suspended;
 
 use crate::support::{
     PATIENCE,
