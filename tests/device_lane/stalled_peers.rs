@@ -5,6 +5,7 @@
 
 mod others;
 mod suspended;
+mod vanished;
 
 use crate::support::{
     PATIENCE,
