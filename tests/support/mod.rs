@@ -8,7 +8,6 @@ pub mod data_dir;
 pub mod desktop_process;
 pub mod issuer;
 pub mod neighbours;
-pub mod ping_filter;
 pub mod postgres;
 pub mod raw_socket;
 pub mod relay_process;

@@ -1,6 +1,8 @@
 //! What a proxy does that knows websockets and keeps pings and pongs to itself.
 
-use super::raw_socket::opcode;
+/// Opcodes of RFC 6455, section 5.2.
+const PING: u8 = 0x9;
+const PONG: u8 = 0xa;
 
 /// Follows one direction of a connection from its first byte: the HTTP head passes, then all frames but pings and pongs.
 #[derive(Default)]
@@ -34,7 +36,7 @@ impl PingFilter {
                 }
                 Position::FrameHeader => {
                     let Some((opcode, length, left)) = header(&self.undecided) else { return passed };
-                    let passes = ![opcode::PING, opcode::PONG].contains(&opcode);
+                    let passes = ![PING, PONG].contains(&opcode);
                     (length, passes, Position::Payload { left, passes })
                 }
                 Position::Payload { left: 0, .. } => (0, false, Position::FrameHeader),

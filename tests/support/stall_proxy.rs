@@ -1,7 +1,10 @@
 //! A TCP proxy inside the test: a network that can stall, delay, hold a FIN, refuse, cut, reset, tire of idle
 //! connections or swallow pings, while neither side closes anything.
 
-use super::ping_filter::PingFilter;
+#[path = "ping_filter.rs"]
+mod ping_filter;
+
+use ping_filter::PingFilter;
 use socket2::{Domain, SockRef, Socket, Type};
 use std::{
     net::SocketAddr,
