@@ -87,6 +87,9 @@ pub struct ServeConfig {
     /// Deadline of an outbox submit
     #[arg(long, env = "RELAY_PENDING_OUTBOX", value_name = "DURATION", default_value_t = Period(limits::PENDING_OUTBOX))]
     pub pending_outbox: Period,
+    /// How long a phone's interest in a timeline lasts unless it is renewed
+    #[arg(long, env = "RELAY_TIMELINE_LEASE", value_name = "DURATION", default_value_t = Period(limits::TIMELINE_LEASE))]
+    pub timeline_lease: Period,
     /// How long compatibility rules are used before they are read again
     #[arg(long, env = "RELAY_POLICY_CACHE", value_name = "DURATION", default_value_t = Period(limits::POLICY_CACHE))]
     pub policy_cache: Period,
@@ -215,6 +218,7 @@ impl ServeConfig {
             ("--pending-default", self.pending_default),
             ("--pending-load", self.pending_load),
             ("--pending-outbox", self.pending_outbox),
+            ("--timeline-lease", self.timeline_lease),
         ];
         for (flag, duration) in positive {
             if duration.0 == Duration::ZERO {

@@ -116,6 +116,7 @@ pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
         pending_default: config.pending_default.0,
         pending_load: config.pending_load.0,
         pending_outbox: config.pending_outbox.0,
+        timeline_lease: config.timeline_lease.0,
         drain: drain.clone(),
         // The account is filled in for each router.
         ..CoreConfig::new(UserId(Uuid::nil()), instance, RandomState::new())

@@ -23,9 +23,11 @@ use actix_web_actors::ws::WebsocketContext;
 use bytes::BytesMut;
 use bytestring::ByteString;
 use relay_protocol::{
-    close::CloseReason, device::Role, envelope::Inbound, error::FrameError, identity::Identity, rpc::Request, text::Text,
+    close::CloseReason, device::Role, envelope::Inbound, error::FrameError, event::Event, id::AuthorizationGeneration, identity::Identity,
+    rpc::Request, text::Text,
 };
 use std::{rc::Rc, sync::Arc, time::Duration};
+use uuid::Uuid;
 
 /// What a socket needs to know of the configuration.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +90,7 @@ impl DeviceSocket {
                 self.registered_as(Role::Desktop)?;
                 self.route(Input::Response { socket: self.link.id, response }, held, ctx);
             }
+            Inbound::Event(event) => self.on_event(event, held, ctx)?,
         }
         Ok(())
     }
@@ -104,6 +107,20 @@ impl DeviceSocket {
             Request::Call(call) => self.route(Input::Call { socket: self.link.id, call }, held, ctx),
             Request::Refused { id_json, refusal } => self.answer(refusal.to_text(&id_json)),
         }
+    }
+
+    fn on_event(&mut self, event: Event, held: Held, ctx: &mut WebsocketContext<Self>) -> Result<(), FrameError> {
+        let socket = self.link.id;
+        let (role, input) = match event {
+            Event::Interest(interest) => {
+                (Role::Mobile, Input::Interest { socket, interest, generation: AuthorizationGeneration(Uuid::new_v4()) })
+            }
+            Event::Timeline(frame) => (Role::Desktop, Input::Timeline { socket, frame }),
+            Event::Regular(event) => (Role::Desktop, Input::Event { socket, event }),
+        };
+        self.registered_as(role)?;
+        self.route(input, held, ctx);
+        Ok(())
     }
 
     /// Hands something to the router. While its mailbox is full this socket stops reading, so its peer is slowed down and nothing is

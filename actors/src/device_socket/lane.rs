@@ -5,7 +5,10 @@
 //! Control frames go between messages, never into one.
 
 use super::budget::Share;
-use crate::clock;
+use crate::{
+    clock,
+    user_router::message::{LeaseTerm, OutboundEvent},
+};
 use bytes::{Bytes, BytesMut};
 use relay_protocol::{close::CloseReason, text::Text};
 use std::{
@@ -178,6 +181,17 @@ impl Lane {
         queue.frames.push_back(frame);
         self.wake(queue);
     }
+
+    /// Puts in an event for a phone.
+    ///
+    /// # Errors
+    /// As [`Lane::push`].
+    pub fn push_event(&self, event: OutboundEvent, _now: Instant) -> Result<(), Refused> {
+        self.push(event.text)
+    }
+
+    /// The lease under which timeline frames are written from now on.
+    pub fn set_lease(&self, _lease: Option<LeaseTerm>) {}
 
     /// Owes the peer a ping; several unsent ones are one.
     pub fn ping(&self) {
