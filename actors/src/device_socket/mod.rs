@@ -27,15 +27,13 @@ mod gate_test;
 #[cfg(test)]
 mod gate_testing;
 #[cfg(test)]
-mod lane_test;
-#[cfg(test)]
 mod traps_test;
 
 pub use actor::SocketConfig;
 pub use bucket::{Bucket, Rate};
 pub use budget::{Budget, Share};
 pub use gate::{Gate, GateLimits, Passed};
-pub use lane::{Lane, Pulled, Refused, SLICE_BYTES_MAX};
+pub use lane::{EventLimits, Lane, LaneLimits, Pulled, Refused, SLICE_BYTES_MAX};
 pub use link::{Activity, Held, Link, LinkBounds, MessageProgress, Registration};
 pub use table::{OpenSocket, SocketTable, TableLimits};
 pub use tcp::TcpHandle;

@@ -12,6 +12,7 @@ use relay_protocol::limits::CLOSE_LINGER;
 use std::{
     pin::Pin,
     task::{Context, Poll},
+    time::Instant,
 };
 use tokio::time::Sleep;
 
@@ -23,6 +24,8 @@ pub(super) struct Outgoing {
     socket: OpenSocket,
     input: SharedInput,
     linger: Option<Pin<Box<Sleep>>>,
+    /// Wakes this when events that wait in the lane are due. Made for the first of them: most sockets never have any.
+    flush: Option<Pin<Box<Sleep>>>,
 }
 
 impl Outgoing {
@@ -31,7 +34,7 @@ impl Outgoing {
         socket: OpenSocket,
         input: SharedInput,
     ) -> Self {
-        Outgoing { actor: Some(Box::pin(actor)), socket, input, linger: None }
+        Outgoing { actor: Some(Box::pin(actor)), socket, input, linger: None, flush: None }
     }
 
     /// Runs the actor as far as it goes now.
@@ -45,6 +48,16 @@ impl Outgoing {
             self.actor = None;
         }
         polled
+    }
+
+    /// Waits until then.
+    fn poll_flush(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        let at = at.into();
+        let flush = self.flush.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
+        if flush.deadline() != at {
+            flush.as_mut().reset(at);
+        }
+        flush.as_mut().poll(cx)
     }
 
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -63,17 +76,23 @@ impl Stream for Outgoing {
             // The actor writes through the lane; if it ever wrote by itself, that must not get lost.
             return Poll::Ready(Some(own));
         }
-        match this.socket.link().lane.pull(clock::now(), cx) {
-            Pulled::Slice(slice) => Poll::Ready(Some(Ok(slice))),
-            Pulled::Finished { lingers: true } => {
-                // It may have begun to close since the actor was polled; the rest of the input is read here now.
-                this.actor = None;
-                this.poll_linger(cx).map(|()| None)
+        loop {
+            let flush_at = match this.socket.link().lane.pull(clock::now(), cx) {
+                Pulled::Slice(slice) => return Poll::Ready(Some(Ok(slice))),
+                Pulled::Finished { lingers: true } => {
+                    // It may have begun to close since the actor was polled; the rest of the input is read here now.
+                    this.actor = None;
+                    return this.poll_linger(cx).map(|()| None);
+                }
+                Pulled::Finished { lingers: false } => return Poll::Ready(None),
+                // Without an actor and without a close to send, the peer has gone.
+                Pulled::Nothing { .. } if this.actor.is_none() => return Poll::Ready(None),
+                Pulled::Nothing { flush_at: None } => return Poll::Pending,
+                Pulled::Nothing { flush_at: Some(flush_at) } => flush_at,
+            };
+            if this.poll_flush(flush_at, cx).is_pending() {
+                return Poll::Pending;
             }
-            Pulled::Finished { lingers: false } => Poll::Ready(None),
-            // Without an actor and without a close to send, the peer has gone.
-            Pulled::Nothing if this.actor.is_none() => Poll::Ready(None),
-            Pulled::Nothing => Poll::Pending,
         }
     }
 }
