@@ -7,6 +7,7 @@ mod api_keys;
 mod closes;
 mod hostile;
 mod issuer_keys;
+mod leases;
 mod presence;
 mod rate;
 mod registration;
