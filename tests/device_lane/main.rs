@@ -15,3 +15,4 @@ mod rpc;
 mod stalled_peers;
 mod strangers;
 mod transport;
+mod watchers;

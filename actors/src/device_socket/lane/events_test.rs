@@ -237,6 +237,19 @@ fn a_transport_that_moves_is_sent_any_amount_and_past_the_bound_of_the_lane_the_
 }
 
 #[test]
+fn events_are_part_of_what_all_lanes_hold_together() {
+    let (budget, start) = (budget(100_000), clock::now());
+    let [one, other] = [(); 2].map(|()| lane_with(4 << 20, EventLimits::default(), budget.clone(), start));
+    one.push_event(regular("x".repeat(90_000)), start).unwrap();
+    assert_eq!(other.offer(text(20_000)), Err(Refused::Full));
+    other.push_event(regular("x".repeat(190_000)), start).unwrap();
+    assert_eq!((budget.held(), budget.excess() > 0), (one.queued_bytes() + other.queued_bytes(), true));
+    // One maximal message more than the sum, and not beyond.
+    assert_eq!(other.push_event(regular("x".repeat(30_000)), start), Err(Refused::Full));
+    assert_eq!((other.end_reason(), other.queued_bytes(), budget.held()), ("saturated", 0, one.queued_bytes()));
+}
+
+#[test]
 fn events_leave_urgent_frames_the_room_of_one_maximal_message() {
     let rig = rig();
     while rig.lane.queued_bytes() < (4 << 20) - 1_000 {
@@ -268,6 +281,17 @@ fn a_key_that_is_updated_while_nothing_is_read_costs_one_frame() {
         assert_eq!(rig.lane.queued_bytes(), one);
     }
     assert_eq!((rig.budget.held(), count.get(), rig.lane.full_since()), (one, woken, None));
+}
+
+#[test]
+fn a_full_buffer_does_not_become_full_anew_when_an_overlay_is_replaced() {
+    let rig = rig();
+    rig.push(timeline(LEASE, Some("k"), "x".repeat(600_000)), Duration::ZERO);
+    rig.push(regular("x".repeat(600_000)), MS);
+    for update in 2..1_000 {
+        rig.push(timeline(LEASE, Some("k"), "x".repeat(600_000)), update * MS);
+        assert_eq!(rig.lane.full_since(), Some(rig.start + MS));
+    }
 }
 
 #[test]

@@ -42,6 +42,7 @@ use std::{
 
 /// Most bytes that leave in one slice.
 pub const SLICE_BYTES_MAX: usize = 64 * 1024;
+
 /// Why a frame was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
@@ -182,7 +183,7 @@ impl Lane {
         if !state.queue.events.admits(&event) {
             return Ok(());
         }
-        let told = state.queue.events.flush();
+        let (told, full_from) = (state.queue.events.flush(), state.full_from);
         self.giving_back(&mut state, |queue| queue.events.make_way(&event));
         let cost = Events::cost(&event);
         if state.queue.would_pass(self.bytes_max, cost) || !self.share.take(cost) {
@@ -192,7 +193,8 @@ impl Lane {
         }
         state.queue.events.push(event, now);
         if self.is_full(&state) {
-            state.full_from.get_or_insert(now);
+            // A full buffer does not become full anew because one frame takes the place of another.
+            state.full_from = full_from.or(Some(now));
         }
         if state.queue.events.flush() < told {
             // Whoever pulls expects that later. It is not woken for every frame.
