@@ -43,7 +43,7 @@ pub struct Watcher {
 }
 
 enum State {
-    Watching(Watching),
+    Watching(Box<Watching>),
     Waiting(Instant),
 }
 
@@ -60,7 +60,7 @@ impl Watcher {
     /// Watches with a phone that these options have connected, and comes back with the same ones.
     pub fn new(options: PhoneOptions, phone: Phone, session: String, backoff: Policy) -> Self {
         let rng = StdRng::from_rng(&mut rand::rng());
-        let state = State::Watching(Watching::begin(phone, &session));
+        let state = State::Watching(Box::new(Watching::begin(phone, &session)));
         Watcher { options, session, backoff: Backoff::new(backoff), rng, state }
     }
 
@@ -82,7 +82,7 @@ impl Watcher {
                 State::Waiting(until) => {
                     sleep_until(*until).await;
                     match Phone::connect(self.options.clone()).await {
-                        Ok(phone) => self.state = State::Watching(Watching::begin(phone, &self.session)),
+                        Ok(phone) => self.state = State::Watching(Box::new(Watching::begin(phone, &self.session))),
                         Err(error) => break Cause::Open(error),
                     }
                 }
