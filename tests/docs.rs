@@ -394,6 +394,7 @@ fn the_limits_table_is_the_code() {
         ($($form:ident: $($name:ident),*;)*) => { [$($((stringify!($name), $form(limits::$name)),)*)*] };
     }
     let size = |bytes| ByteSize(bytes).to_string();
+    let small_size = |bytes: u32| ByteSize(bytes.try_into().unwrap()).to_string();
     let period = |duration| Period(duration).to_string();
     let count = |count: usize| count.to_string();
     let small = |count: u32| count.to_string();
@@ -414,7 +415,9 @@ fn the_limits_table_is_the_code() {
         period: RECONNECT_GRACE, RESUME_TTL;
         period: REGISTER_TIMEOUT, HEARTBEAT_INTERVAL, SILENCE_TIMEOUT;
         size: OUTBOUND_BYTES_MAX, OUTBOUND_TOTAL_BYTES_MAX, INBOUND_TOTAL_BYTES_MAX;
-        period: SATURATED_AFTER, EVENT_FLUSH_INTERVAL;
+        period: SATURATED_AFTER;
+        small_size: UNSENT_BYTES_MAX;
+        period: EVENT_FLUSH_INTERVAL;
         size: EVENT_FLUSH_BYTES, EVENT_LANE_BYTES_MAX;
         period: POLICY_CACHE;
     };

@@ -85,6 +85,9 @@ pub const OUTBOUND_TOTAL_BYTES_MAX: usize = 1024 * 1024 * 1024;
 pub const INBOUND_TOTAL_BYTES_MAX: usize = 1024 * 1024 * 1024;
 /// A connection whose lane is full is retired when its transport took nothing for this long. Device-lane section 6.
 pub const SATURATED_AFTER: Duration = Duration::from_secs(1);
+/// Bytes that the kernel takes for one connection ahead of what it can send. Two slices: it never runs dry, and what waits behind a slow
+/// peer waits where it can still be replaced.
+pub const UNSENT_BYTES_MAX: u32 = 128 * 1024;
 /// How long the first pending event of a phone waits for others to be written with it. Seed.
 pub const EVENT_FLUSH_INTERVAL: Duration = Duration::from_millis(250);
 /// Pending bytes of events that do not wait for others any more. Device-lane section 6.

@@ -3,7 +3,7 @@
 
 use crate::support::{
     PATIENCE,
-    raw_socket::{RawOptions, RawSocket, Received},
+    raw_socket::{Frame, RawOptions, RawSocket, Received, opcode},
     scale::scaled,
     wire::{Before, KIB, MIB, Rig, connection_of, registered, round_trip},
 };
@@ -19,6 +19,8 @@ const BURST_BYTES: usize = 32 * MIB;
 
 /// The interval after which the buffer is written, with what a busy machine takes.
 const SOON: Duration = Duration::from_millis(250 + 1_000);
+
+const INTEREST: &str = r#"{"appSessionId":"s","active":true}"#;
 
 /// The payload of the next event with this name; presence in between is left out.
 async fn next_event(socket: &mut RawSocket, name: &str) -> Value {
@@ -38,7 +40,7 @@ fn event(name: &str, payload: &str) -> String {
 
 /// The phone watches a session; what the desktop is told gives the generation.
 async fn watch(phone: &mut RawSocket, desktop: &mut RawSocket) -> String {
-    phone.text(&event("chat:timeline-interest", r#"{"appSessionId":"s","active":true}"#)).await;
+    phone.text(&event("chat:timeline-interest", INTEREST)).await;
     let update = next_event(desktop, "chat:timeline-interest-updated").await;
     update["authorizationGeneration"].as_str().unwrap().to_owned()
 }
@@ -57,19 +59,21 @@ async fn who_reads_gets_any_burst_whole_and_in_order() {
     let sizes = [10, 1_000, 64 * KIB, 10, 600 * KIB, 100, 300 * KIB];
     let frames = BURST_BYTES / sizes.iter().sum::<usize>() * sizes.len();
     for burst in 0..scaled(1, 30) {
-        let numbers = || burst * frames..(burst + 1) * frames;
-        let sending = async {
-            for number in numbers() {
-                desktop.text(&timeline(&generation, number, sizes[number % sizes.len()])).await;
-            }
-        };
-        let reading = async {
+        let numbers = move || burst * frames..(burst + 1) * frames;
+        // A task of its own: while the next frame is written this one reads.
+        let reading = tokio::spawn(async move {
             for number in numbers() {
                 let frame = next_event(&mut phone, "chat:stream").await;
                 assert_eq!((frame["n"].as_u64(), frame["pad"].as_str().unwrap().len()), (Some(number as u64), sizes[number % sizes.len()]));
             }
-        };
-        tokio::join!(sending, reading);
+            phone
+        });
+        for number in numbers() {
+            let frame = timeline(&generation, number, sizes[number % sizes.len()]);
+            let header = Frame { mask: Some([0; 4]), ..Frame::header_only(opcode::TEXT, frame.len() as u64) };
+            desktop.write(&[&header.encode(), frame.as_bytes()].concat()).await;
+        }
+        phone = reading.await.unwrap();
     }
     round_trip(&mut phone, &mut desktop, "afterwards").await;
 }
@@ -89,6 +93,33 @@ async fn an_event_waits_for_others_no_longer_than_the_interval_and_many_do_not_w
     desktop.text(&event("test:large", &large)).await;
     next_event(&mut phone, "test:large").await;
     assert!(start.elapsed() < Duration::from_secs(1), "written after {:?}", start.elapsed());
+}
+
+/// The kernel's buffers are large beside a slow reader's second: that it has no room for a while does not mean that nothing moves.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_reads_slowly_but_steadily_is_not_retired() {
+    const PACE: (usize, Duration) = (32 * KIB, Duration::from_millis(100));
+    const SLOW_FOR: Duration = Duration::from_secs(4);
+    let rig = Rig::start(&UNPACED, 1).await;
+    let mut desktop = rig.desktop().await;
+    let options = RawOptions { receive_buffer_bytes: Some(4_096), ..rig.account.raw_phone() };
+    let mut phone = registered(&options, rig.account.phones[0]).await;
+    let frame = event("test:slow", &format!(r#"{{"pad":"{}"}}"#, "x".repeat(64 * KIB)));
+    desktop.text(&frame).await;
+    let frame_bytes = 10 + phone.next_text().await.len();
+    let frames = 96;
+    for _ in 0..frames {
+        desktop.text(&frame).await;
+    }
+    let (start, mut left) = (Instant::now(), frames * frame_bytes);
+    while start.elapsed() < SLOW_FOR {
+        left -= phone.discard(PACE.0, PATIENCE).await;
+        tokio::time::sleep(PACE.1).await;
+    }
+    let connection = connection_of(&rig.relay, rig.account.user, rig.account.phones[0]).await.expect("it reads, so it is there");
+    assert!(connection["queuedBytes"].as_u64().unwrap() >= 512 * KIB as u64, "its buffer was full all the time");
+    assert_eq!(phone.discard(left, PATIENCE).await, left);
+    round_trip(&mut phone, &mut desktop, "afterwards").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,7 +162,9 @@ async fn a_watcher_that_reads_nothing_is_retired_and_the_others_get_theirs_in_ti
     assert!(matches!(end, Received::End | Received::EndInsideFrame | Received::Reset), "{end:?}");
     assert!(most_queued < 64 * MIB, "{most_queued} bytes waited for it");
     let mut back = rig.phone(0).await;
-    watch(&mut back, &mut desktop).await;
+    back.text(&event("chat:timeline-interest", INTEREST)).await;
+    // Behind it; what the desktop is told says nothing, since it was also told when the frozen one went.
+    round_trip(&mut back, &mut desktop, "back").await;
     desktop.text(&timeline(&generation, number, 1)).await;
     assert_eq!(next_event(&mut back, "chat:stream").await["n"], number);
 }

@@ -1,5 +1,6 @@
 //! The kept TCP connection of a socket, taken when it was accepted.
 
+use relay_protocol::limits::UNSENT_BYTES_MAX;
 use socket2::{SockRef, Socket};
 use std::{any::Any, io, net::Shutdown, os::fd::AsFd, time::Duration};
 
@@ -9,7 +10,9 @@ pub struct TcpHandle(Socket);
 
 impl TcpHandle {
     /// Keeps the connection that `HttpServer::on_connect` shows, and has the kernel end it when sent bytes stay unacknowledged for
-    /// `unacknowledged_max`: a peer that vanished while something is on its way to it.
+    /// `unacknowledged_max`: a peer that vanished while something is on its way to it. The kernel takes little ahead of what it can
+    /// send, and tells soon when it has sent some: by default it waits until a third of a buffer of megabytes is free, and a peer that
+    /// reads slowly would look like one that does not read.
     ///
     /// # Errors
     /// When the process is out of descriptors, or this is no TCP connection.
@@ -17,7 +20,9 @@ impl TcpHandle {
         let stream = connection
             .downcast_ref::<tokio::net::TcpStream>()
             .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "not a plain TCP connection"))?;
-        SockRef::from(stream).set_tcp_user_timeout(Some(unacknowledged_max))?;
+        let socket = SockRef::from(stream);
+        socket.set_tcp_user_timeout(Some(unacknowledged_max))?;
+        socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
         Ok(TcpHandle(stream.as_fd().try_clone_to_owned()?.into()))
     }
 

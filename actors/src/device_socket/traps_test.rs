@@ -1,6 +1,7 @@
 //! The kept TCP connection: what the kernel was told, and that it ends a connection whose owner stands still.
 
 use super::tcp::TcpHandle;
+use relay_protocol::limits::UNSENT_BYTES_MAX;
 use socket2::SockRef;
 use std::time::Duration;
 use tokio::{
@@ -17,6 +18,7 @@ async fn trap_1_the_kernel_is_told_the_limit_and_the_kept_handle_ends_the_connec
     let (mut client, (mut accepted, _)) = (client.unwrap(), accepted.unwrap());
     let handle = TcpHandle::keep(&accepted, UNACKNOWLEDGED_MAX).unwrap();
     assert_eq!(SockRef::from(&accepted).tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED_MAX));
+    assert_eq!(SockRef::from(&accepted).tcp_notsent_lowat().unwrap(), UNSENT_BYTES_MAX);
 
     // The owner does nothing at all; both sides find the end nevertheless.
     handle.shut_down();
