@@ -414,7 +414,9 @@ fn the_limits_table_is_the_code() {
         period: RECONNECT_GRACE, RESUME_TTL;
         period: REGISTER_TIMEOUT, HEARTBEAT_INTERVAL, SILENCE_TIMEOUT;
         size: OUTBOUND_BYTES_MAX, OUTBOUND_TOTAL_BYTES_MAX, INBOUND_TOTAL_BYTES_MAX;
-        period: SATURATED_AFTER, POLICY_CACHE;
+        period: SATURATED_AFTER, EVENT_FLUSH_INTERVAL;
+        size: EVENT_FLUSH_BYTES, EVENT_LANE_BYTES_MAX;
+        period: POLICY_CACHE;
     };
     let in_source = read("protocol/src/limits.rs").lines().filter(|line| line.starts_with("pub const ")).count();
     assert_eq!(values.len(), in_source);

@@ -74,6 +74,57 @@ async fn a_working_network_forwards_bytes_and_fins_both_ways() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_network_that_tires_of_idle_connections_cuts_those_and_no_others() {
+    let (proxy, mut client, mut server) = proxied().await;
+    let other_server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    proxy.lead_to(other_server.local_addr().unwrap());
+    let (mut busy, mut answering) = connected_through(&proxy, &other_server).await;
+    let idle_max = 10 * A_MOMENT;
+    proxy.set(Network::CutsIdle(idle_max));
+    let start = Instant::now();
+    while start.elapsed() < 3 * idle_max {
+        answering.write_all(b".").await.unwrap();
+        expect_bytes(&mut busy, b".").await;
+        tokio::time::sleep(A_MOMENT).await;
+    }
+    assert_eq!(read_end(&mut client).await.unwrap(), 0);
+    assert_eq!(read_end(&mut server).await.unwrap(), 0);
+    busy.write_all(b"still there").await.unwrap();
+    expect_bytes(&mut answering, b"still there").await;
+    // Neither was it cut before its time, nor is one that is left alone later.
+    assert_eq!(read_end(&mut busy).await.unwrap(), 0);
+    assert!(start.elapsed() >= 4 * idle_max - A_MOMENT, "{:?}", start.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_that_swallows_pings_passes_everything_else_however_it_arrives() {
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = StallProxy::swallowing_pings(server.local_addr().unwrap()).await;
+    let head = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".to_vec();
+    let swallowed = [Frame::new(opcode::PING, "ping"), Frame::new(opcode::PONG, ""), Frame::new(opcode::PING, [9; 125])];
+    for mask in [None, Some([1, 2, 3, 4])] {
+        let passing = [Frame::text("short"), Frame::text(&"m".repeat(200)), Frame::text(&"l".repeat(70_000)), Frame::close(1000, "x")];
+        let (mut all, mut expected) = (head.clone(), head.clone());
+        for (index, frame) in passing.into_iter().enumerate() {
+            let frame = Frame { mask, ..frame };
+            let ping = Frame { mask, ..swallowed[index % swallowed.len()].clone() };
+            all.extend([ping.encode(), frame.encode(), ping.encode()].concat());
+            expected.extend(frame.encode());
+        }
+        for piece_bytes in [1, 7, 1_000, all.len()] {
+            let (mut client, mut accepted) = connected_through(&proxy, &server).await;
+            let write = async {
+                for piece in all.chunks(piece_bytes) {
+                    client.write_all(piece).await.unwrap();
+                }
+            };
+            tokio::join!(write, expect_bytes(&mut accepted, &expected));
+            expect_nothing(&mut accepted).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stalled_network_forwards_nothing_and_loses_nothing() {
     let (proxy, mut client, mut server) = proxied().await;
     client.write_all(b"1").await.unwrap();

@@ -3,11 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod coalescing;
 mod others;
+mod suspended;
+mod vanished;
 
 use crate::support::{
     PATIENCE,
     account::Account,
+    neighbours::Neighbours,
     raw_socket::{Frame, RawOptions, RawSocket, Received, opcode},
     scale::scaled,
     stall_proxy::{Network, StallProxy},
@@ -71,31 +75,10 @@ async fn expect_ended(socket: &mut RawSocket) -> usize {
     taken
 }
 
-/// A desktop and a phone of an account that has nothing to do with the stalled one.
-struct Neighbours {
-    desktop: RawSocket,
-    phone: RawSocket,
-    trips: usize,
-}
-
-impl Neighbours {
-    async fn start(rig: &Rig) -> Self {
-        let account = Account::new(&rig.relay, 1, 1).await;
-        let desktop = registered(&account.raw_desktop(), account.desktops[0]).await;
-        let phone = registered(&account.raw_phone(), account.phones[0]).await;
-        Neighbours { desktop, phone, trips: 0 }
-    }
-
-    async fn round_trip(&mut self) {
-        self.trips += 1;
-        round_trip(&mut self.phone, &mut self.desktop, &format!("neighbour-{}", self.trips)).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_phone_that_does_not_take_its_replies_is_retired_and_its_connection_ended() {
     let rig = Rig::start(&LIMITS, 2).await;
-    let (mut desktop, mut phone, mut neighbours) = (rig.desktop().await, rig.phone(1).await, Neighbours::start(&rig).await);
+    let (mut desktop, mut phone, mut neighbours) = (rig.desktop().await, rig.phone(1).await, Neighbours::start(&rig.relay).await);
     let before = Before::of(&rig.relay).await;
     let peak_kib = rig.relay.rss_peak_kib();
     let mut frozen = registered(&freezing(rig.account.raw_phone()), rig.account.phones[0]).await;
@@ -125,7 +108,7 @@ async fn a_phone_that_does_not_take_its_replies_is_retired_and_its_connection_en
 #[tokio::test(flavor = "multi_thread")]
 async fn a_desktop_that_does_not_take_its_requests_answers_them_by_its_end() {
     let rig = Rig::start(&LIMITS, 2).await;
-    let mut neighbours = Neighbours::start(&rig).await;
+    let mut neighbours = Neighbours::start(&rig.relay).await;
     let (mut caller, mut watcher) = (rig.phone(0).await, rig.phone(1).await);
     let before = Before::of(&rig.relay).await;
     let mut frozen = registered(&freezing(rig.account.raw_desktop()), rig.account.desktops[0]).await;
@@ -209,6 +192,12 @@ async fn a_stalled_network_without_traffic_is_found_by_its_silence() {
 /// A large result on its way to a phone that reads nothing for the moment.
 async fn half_taken_result(rig: &Rig, desktop: &mut RawSocket, bytes: usize) -> (RawSocket, String) {
     let mut phone = registered(&freezing(rig.account.raw_phone()), rig.account.phones[0]).await;
+    let result = stands_still(rig, desktop, &mut phone, bytes).await;
+    (phone, result)
+}
+
+/// Has the first phone ask for a large result and take none of it until its transport stands still.
+async fn stands_still(rig: &Rig, desktop: &mut RawSocket, phone: &mut RawSocket, bytes: usize) -> String {
     phone.text(&request("large", "1")).await;
     let received = next_of(desktop, "rpc.request").await;
     let result = result(bytes);
@@ -222,7 +211,7 @@ async fn half_taken_result(rig: &Rig, desktop: &mut RawSocket, bytes: usize) -> 
     })
     .await;
     assert!(queued < bytes, "nothing of it was taken");
-    (phone, result)
+    result
 }
 
 /// A result, and the flag that lets it pass. Twice as much may wait, so that the lane is not full.

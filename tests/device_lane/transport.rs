@@ -10,7 +10,10 @@ use crate::support::{
 
 mod control_frames;
 mod endings;
+mod floods;
+mod memory;
 mod messages;
+mod proxies;
 mod upgrades;
 mod utf8;
 

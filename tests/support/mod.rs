@@ -7,6 +7,7 @@ pub mod account;
 pub mod data_dir;
 pub mod desktop_process;
 pub mod issuer;
+pub mod neighbours;
 pub mod postgres;
 pub mod raw_socket;
 pub mod relay_process;
@@ -14,6 +15,7 @@ pub mod running_desktop;
 pub mod scale;
 pub mod signing_keys;
 pub mod stall_proxy;
+pub mod timeline;
 pub mod token;
 pub mod wire;
 

@@ -213,6 +213,18 @@ impl RawSocket {
         matches!(timeout(patience, self.stream.write_all(bytes)).await, Ok(Ok(())))
     }
 
+    /// Writes bytes until they are not taken any more for `patience`; how many were.
+    pub async fn write_some(&mut self, bytes: &[u8], patience: Duration) -> usize {
+        let mut written = 0;
+        while written < bytes.len() {
+            match timeout(patience, self.stream.write(&bytes[written..])).await {
+                Ok(Ok(count)) => written += count,
+                Ok(Err(_)) | Err(_) => break,
+            }
+        }
+        written
+    }
+
     pub async fn frame(&mut self, frame: &Frame) {
         self.write(&frame.encode()).await;
     }

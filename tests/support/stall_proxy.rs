@@ -1,5 +1,10 @@
-//! A TCP proxy inside the test: a network that can stall, delay, hold a FIN, refuse, cut or reset, while neither side closes anything.
+//! A TCP proxy inside the test: a network that can stall, delay, hold a FIN, refuse, cut, reset, tire of idle
+//! connections or swallow pings, while neither side closes anything.
 
+#[path = "ping_filter.rs"]
+mod ping_filter;
+
+use ping_filter::PingFilter;
 use socket2::{Domain, SockRef, Socket, Type};
 use std::{
     net::SocketAddr,
@@ -30,6 +35,8 @@ pub enum Network {
     Stalls,
     /// Forwards what it reads at once only after this time.
     Delays(Duration),
+    /// Forwards, and cuts a connection through which nothing has passed for this long.
+    CutsIdle(Duration),
     /// Refuses new connections, as an address does where nobody listens; forwards on those that are there.
     Refuses,
 }
@@ -37,14 +44,14 @@ pub enum Network {
 impl Network {
     fn forwards(self) -> bool {
         match self {
-            Network::Works | Network::HoldsFins | Network::Delays(_) | Network::Refuses => true,
+            Network::Works | Network::HoldsFins | Network::Delays(_) | Network::CutsIdle(_) | Network::Refuses => true,
             Network::Stalls => false,
         }
     }
 
     fn forwards_fins(self) -> bool {
         match self {
-            Network::Works | Network::Delays(_) | Network::Refuses => true,
+            Network::Works | Network::Delays(_) | Network::CutsIdle(_) | Network::Refuses => true,
             Network::HoldsFins | Network::Stalls => false,
         }
     }
@@ -52,7 +59,14 @@ impl Network {
     fn delay(self) -> Duration {
         match self {
             Network::Delays(delay) => delay,
-            Network::Works | Network::HoldsFins | Network::Stalls | Network::Refuses => Duration::ZERO,
+            Network::Works | Network::HoldsFins | Network::Stalls | Network::CutsIdle(_) | Network::Refuses => Duration::ZERO,
+        }
+    }
+
+    fn idle_max(self) -> Option<Duration> {
+        match self {
+            Network::CutsIdle(idle_max) => Some(idle_max),
+            Network::Works | Network::HoldsFins | Network::Stalls | Network::Delays(_) | Network::Refuses => None,
         }
     }
 }
@@ -84,6 +98,15 @@ pub struct StallProxy {
 
 impl StallProxy {
     pub async fn start(server: SocketAddr) -> Self {
+        Self::start_with(server, false)
+    }
+
+    /// A proxy that knows websockets: pings and pongs end there, both ways, and nobody answers them.
+    pub async fn swallowing_pings(server: SocketAddr) -> Self {
+        Self::start_with(server, true)
+    }
+
+    fn start_with(server: SocketAddr, swallows_pings: bool) -> Self {
         let reserved = bound(SocketAddr::from(([127, 0, 0, 1], 0)));
         let address = reserved.local_addr().unwrap().as_socket().unwrap();
         let server = Arc::new(Mutex::new(server));
@@ -113,7 +136,7 @@ impl StallProxy {
                 let task = tokio::spawn(async move {
                     // A server that is gone is a client whose connection ends at once.
                     if let Ok(server) = TcpStream::connect(server).await {
-                        forward_both_ways(client, server, watched, generation).await;
+                        forward_both_ways(client, server, watched, generation, swallows_pings).await;
                     }
                 });
                 tasks.lock().unwrap().push(task);
@@ -179,16 +202,19 @@ fn listening(address: SocketAddr) -> TcpListener {
     TcpListener::from_std(socket.into()).unwrap()
 }
 
-async fn forward_both_ways(client: TcpStream, server: TcpStream, mut mode: watch::Receiver<Mode>, generation: u64) {
+async fn forward_both_ways(client: TcpStream, server: TcpStream, mut mode: watch::Receiver<Mode>, generation: u64, swallows_pings: bool) {
     for stream in [&client, &server] {
         stream.set_nodelay(true).unwrap();
     }
     let (client_read, client_write) = client.into_split();
     let (server_read, server_write) = server.into_split();
-    let mut up = Direction { from: client_read, to: server_write, mode: mode.clone() };
-    let mut down = Direction { from: server_read, to: client_write, mode: mode.clone() };
+    let (passes, passed) = watch::channel(());
+    let direction =
+        |from, to| Direction { from, to, mode: mode.clone(), filter: swallows_pings.then(PingFilter::default), passes: passes.clone() };
+    let (mut up, mut down) = (direction(client_read, server_write), direction(server_read, client_write));
     let ended = tokio::select! {
         _ = async { tokio::join!(up.forward(), down.forward()) } => None,
+        () = idle_too_long(mode.clone(), passed) => Some(End::Cut),
         changed = mode.wait_for(|mode| mode.generation != generation) => changed.ok().map(|mode| mode.end),
     };
     if ended == Some(End::Reset) {
@@ -202,10 +228,25 @@ async fn forward_both_ways(client: TcpStream, server: TcpStream, mut mode: watch
     }
 }
 
+/// Until nothing has passed for as long as the network allows.
+async fn idle_too_long(mut mode: watch::Receiver<Mode>, mut passed: watch::Receiver<()>) {
+    loop {
+        until(&mut mode, |network| network.idle_max().is_some()).await;
+        let Some(idle_max) = mode.borrow().network.idle_max() else { continue };
+        tokio::select! {
+            () = tokio::time::sleep(idle_max) => return,
+            Ok(()) = passed.changed() => {}
+            () = until(&mut mode, |network| network.idle_max().is_none()) => {}
+        }
+    }
+}
+
 struct Direction {
     from: OwnedReadHalf,
     to: OwnedWriteHalf,
     mode: watch::Receiver<Mode>,
+    filter: Option<PingFilter>,
+    passes: watch::Sender<()>,
 }
 
 impl Direction {
@@ -229,9 +270,11 @@ impl Direction {
                 tokio::time::sleep(delay).await;
                 self.until(Network::forwards).await;
             }
-            if self.to.write_all(&buffer[..read]).await.is_err() {
+            let filtered = self.filter.as_mut().map(|filter| filter.filter(&buffer[..read]));
+            if self.to.write_all(filtered.as_deref().unwrap_or(&buffer[..read])).await.is_err() {
                 return;
             }
+            self.passes.send_replace(());
         }
     }
 

@@ -1,19 +1,14 @@
 //! C36: a burst harms nobody who reads on after a pause, and a peer that is stuck delays nobody else.
 
-use super::{LIMITS, Neighbours, REPLIES, ask_many, freezing, is_gone, reply_at_length};
+use super::{LIMITS, REPLIES, ask_many, freezing, is_gone, reply_at_length};
 use crate::support::{
+    neighbours::{Neighbours, Runner, slowest},
     raw_socket::Frame,
     scale::scaled,
     wire::{KIB, Rig, eventually, next_of, payload_field, registered, request, response, round_trip},
 };
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
-};
-use tokio::{task::JoinHandle, time::Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// How much longer than in calm times others may wait: less than it takes until the stuck peer is given up.
 const TOLERATED: Duration = Duration::from_millis(500);
@@ -44,55 +39,13 @@ async fn a_burst_to_a_phone_that_pauses_arrives_whole_and_in_order() {
     }
 }
 
-/// Round trips of a pair without a pause, until told to stop.
-struct Runner {
-    stop: Arc<AtomicBool>,
-    task: JoinHandle<(Neighbours, Duration)>,
-}
-
-impl Runner {
-    fn start(mut pair: Neighbours) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let task = tokio::spawn(async move {
-            let mut slowest = Duration::ZERO;
-            while !stopped.load(Relaxed) {
-                let begun = Instant::now();
-                pair.round_trip().await;
-                slowest = slowest.max(begun.elapsed());
-            }
-            (pair, slowest)
-        });
-        Runner { stop, task }
-    }
-
-    /// The pair, and its slowest round trip.
-    async fn stop(self) -> (Neighbours, Duration) {
-        self.stop.store(true, Relaxed);
-        self.task.await.unwrap()
-    }
-}
-
-/// The slowest round trip of a pair that a quarter of them are slower than: what holds up a whole thread shows, what holds up one
-/// pair does not.
-async fn slowest(runners: Vec<Runner>) -> (Vec<Neighbours>, Duration) {
-    let (mut pairs, mut slowest) = (Vec::new(), Vec::new());
-    for runner in runners {
-        let (pair, its_slowest) = runner.stop().await;
-        pairs.push(pair);
-        slowest.push(its_slowest);
-    }
-    slowest.sort_unstable();
-    (pairs, slowest[slowest.len() * 3 / 4])
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn heavy_a_stuck_phone_delays_nobody_else() {
     let rig = Rig::start(&LIMITS, 2).await;
     let (mut desktop, mut phone) = (rig.desktop().await, rig.phone(1).await);
     let mut pairs = Vec::new();
     for _ in 0..scaled(10, 50) {
-        pairs.push(Neighbours::start(&rig).await);
+        pairs.push(Neighbours::start(&rig.relay).await);
     }
     let runners = pairs.into_iter().map(Runner::start).collect();
     for trip in 0..scaled(100, 1_000) {

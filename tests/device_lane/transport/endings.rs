@@ -6,7 +6,8 @@ use crate::support::{
     scale::scaled,
     wire::{Before, KIB, MIB, Rig, next_of, next_refusal, next_status, registered, request, request_of, response, round_trip},
 };
-use std::time::Duration;
+use relay_protocol::device::Role;
+use std::{collections::BTreeMap, time::Duration};
 
 const MARGIN_KIB: u64 = 16 * 1024;
 
@@ -51,6 +52,25 @@ impl Watched {
         desktop.reset();
         self.expect("reconnecting", "socketClosed").await;
         before.all_well(&mut self.rig.relay, MARGIN_KIB).await;
+        self.each_connection_ended_once();
+    }
+
+    /// By the log: who has registered has ended, and once, but for the two that are still there.
+    fn each_connection_ended_once(&self) {
+        let log = self.rig.relay.log();
+        let count = |line: &str| {
+            let mut connections = BTreeMap::<&str, usize>::new();
+            for line in log.lines().filter(|text| text.contains(line)) {
+                let connection = line.split(" connection=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+                *connections.entry(connection).or_default() += 1;
+            }
+            connections
+        };
+        let (mut open, ended) = (count(" registered user="), count(" closed user="));
+        for (connection, times) in ended {
+            assert_eq!((open.remove(connection), times), (Some(1), 1), "{connection}");
+        }
+        assert_eq!(open.len(), 2, "the caller and the watcher are there: {open:?}");
     }
 }
 
@@ -136,6 +156,70 @@ async fn closes_that_cross_end_the_connection_once() {
         let mut new = new;
         round_trip(&mut watched.caller, &mut new, &format!("cross-{round}")).await;
         new.reset();
+        watched.expect("reconnecting", "socketClosed").await;
+    }
+    watched.all_well(&before).await;
+}
+
+/// Each way to end, by a phone to which a reply is being written.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_phone_that_ends_while_a_reply_is_on_its_way_ends_once() {
+    let (mut watched, before) = Watched::start().await;
+    let mut desktop = watched.desktop().await;
+    watched.expect("online", "registered").await;
+    let small_buffer = RawOptions { receive_buffer_bytes: Some(4_096), ..watched.rig.account.raw_phone() };
+    let device = watched.rig.account.add(Role::Mobile).await;
+    let result = format!("\"{}\"", "r".repeat(256 * KIB));
+    for round in 0..watched.rounds {
+        let mut phone = registered(&small_buffer, device).await;
+        phone.text(&request(&format!("open-{round}"), "1")).await;
+        let open = next_of(&mut desktop, "rpc.request").await;
+        desktop.text(&response(&open, &result)).await;
+        assert_eq!(phone.discard(1_000, PATIENCE).await, 1_000);
+        match round % 4 {
+            0 => phone.reset(),
+            1 => {
+                phone.write(&[Frame::close(1000, "").encode(), Frame::text(&request("late", "1")).encode()].concat()).await;
+                assert!(phone.discard(MIB, PATIENCE).await <= 257 * KIB);
+            }
+            2 => {
+                phone.finish_writing().await;
+                assert!(phone.discard(MIB, PATIENCE).await <= 257 * KIB);
+            }
+            // Its next connection replaces it.
+            _ => drop((registered(&small_buffer, device).await, phone)),
+        }
+        // Whatever it was, its desktop goes on, and nothing that came late has reached it.
+        round_trip(&mut watched.caller, &mut desktop, &format!("after-{round}")).await;
+    }
+    desktop.reset();
+    watched.expect("reconnecting", "socketClosed").await;
+    watched.all_well(&before).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_violation_ends_a_desktop_once_whatever_it_was() {
+    let (mut watched, before) = Watched::start().await;
+    let violations = [
+        (Frame { rsv: 1, ..Frame::text("x") }, 1002),
+        (Frame { mask: None, ..Frame::text("x") }, 1002),
+        (Frame::new(opcode::PING, [0; 126]), 1002),
+        (Frame { fin: false, ..Frame::new(opcode::PING, "x") }, 1002),
+        (Frame::new(opcode::CLOSE, "x"), 1002),
+        (Frame::close(999, ""), 1002),
+        (Frame::new(opcode::BINARY, "x"), 1003),
+        (Frame::new(opcode::TEXT, [0xff]), 1007),
+        (Frame::header_only(opcode::TEXT, 1 << 40), 1009),
+    ];
+    for (round, (violation, code)) in violations.into_iter().enumerate() {
+        let mut desktop = watched.desktop().await;
+        watched.expect("online", "registered").await;
+        let id = format!("open-{round}");
+        watched.caller.text(&request(&id, "1")).await;
+        next_of(&mut desktop, "rpc.request").await;
+        desktop.frame(&violation).await;
+        assert_eq!(desktop.closed(PATIENCE).await.map(|(code, _)| code), Some(code), "{violation:?}");
+        assert_eq!(next_refusal(&mut watched.caller).await, (id, -32011));
         watched.expect("reconnecting", "socketClosed").await;
     }
     watched.all_well(&before).await;

@@ -35,6 +35,8 @@ mod calls_test;
 #[cfg(test)]
 mod closes_test;
 #[cfg(test)]
+mod delivery_test;
+#[cfg(test)]
 mod leases_test;
 #[cfg(test)]
 mod model;

@@ -78,6 +78,12 @@ pub(super) fn row(id: DeviceId) -> DeviceFacts {
     DeviceFacts { id, user: user(), role, relay_eligible: true }
 }
 
+/// A look-up that brings good rows for the route.
+pub(super) fn found(socket: SocketId, route: Route) -> Input {
+    let devices = Ok(vec![row(route.device()), row(route.desktop())]);
+    Input::LookedUp { socket, required: Ok(Version::new(1, 7)), devices }
+}
+
 /// A good `register` for the route.
 pub(super) fn register(route: Route) -> Register {
     Register {
@@ -138,10 +144,14 @@ pub(super) fn interest(session: &str, active: bool) -> Interest {
     }
 }
 
-/// A timeline frame that says `n` and shows a generation.
+/// A timeline frame with a key, that says `n` and shows a generation.
 pub(super) fn timeline(session: &str, generation: AuthorizationGeneration, n: u64) -> TimelineFrame {
-    let payload =
-        format!("{{\"appSessionId\":\"{session}\",\"authorizationGeneration\":\"{generation}\",\"timelineKey\":\"k\",\"n\":{n}}}");
+    timeline_with_key(session, generation, Some("k"), n)
+}
+
+pub(super) fn timeline_with_key(session: &str, generation: AuthorizationGeneration, key: Option<&str>, n: u64) -> TimelineFrame {
+    let key = key.map(|key| format!("\"timelineKey\":\"{key}\",")).unwrap_or_default();
+    let payload = format!("{{\"appSessionId\":\"{session}\",\"authorizationGeneration\":\"{generation}\",{key}\"n\":{n}}}");
     match event("chat:stream", &payload) {
         Event::Timeline(frame) => frame,
         other @ (Event::Interest(_) | Event::Regular(_)) => panic!("{other:?}"),
@@ -208,8 +218,7 @@ impl Harness {
 
     /// The look-up brings good rows.
     pub(super) fn found(&mut self, socket: SocketId, route: Route) -> Vec<String> {
-        let devices = Ok(vec![row(route.device()), row(route.desktop())]);
-        self.step(Input::LookedUp { socket, required: Ok(Version::new(1, 7)), devices })
+        self.step(found(socket, route))
     }
 
     pub(super) fn unavailable(&mut self, socket: SocketId) -> Vec<String> {
@@ -220,8 +229,7 @@ impl Harness {
     pub(super) fn answer(&mut self, socket: SocketId, route: Route, register: Register) -> Value {
         self.begin(socket, route, register);
         let mut effects = Effects::default();
-        let devices = Ok(vec![row(route.device()), row(route.desktop())]);
-        self.core.handle(self.now, Input::LookedUp { socket, required: Ok(Version::new(1, 7)), devices }, &mut effects);
+        self.core.handle(self.now, found(socket, route), &mut effects);
         let mut effects = std::iter::from_fn(|| effects.pop());
         effects.find_map(|effect| if let Effect::Registered { answer, .. } = effect { Some(json(&answer)) } else { None }).unwrap()
     }
