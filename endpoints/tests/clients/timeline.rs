@@ -89,6 +89,7 @@ async fn a_registration_begins_without_interests_and_the_relay_tells_them_anew()
     drop(peer);
     assert_eq!(running.state().await, "waiting: 1006");
     assert_eq!(publisher.timeline("s", None, never).await, Published::NotConnected);
+    assert!(publisher.live().is_empty());
 
     let (mut peer, _register) = relay.accept_registered().await;
     heard(&mut peer).await;

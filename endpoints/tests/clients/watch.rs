@@ -76,6 +76,8 @@ async fn a_phone_has_one_lease_and_a_former_watch_does_not_end_the_later_one() {
     let second = phone.watch("b");
     assert_eq!(peer.expect("event").await, interest("b", true));
     drop(first);
+    pass(TIMELINE_RENEWAL).await;
+    assert_eq!(peer.expect("event").await, interest("b", true), "renewed");
     let ((), code) = tokio::join!(phone.close(), async {
         assert_eq!(peer.expect("event").await, interest("b", false), "given back before the goodbye");
         peer.closed_with().await
