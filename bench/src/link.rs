@@ -353,7 +353,8 @@ mod tests {
     async fn what_no_server_may_send_ends_the_connection() {
         let mut too_long = vec![0x81, 127];
         too_long.extend_from_slice(&(MAX_MESSAGE_BYTES as u64 + 1).to_be_bytes());
-        for bytes in [vec![0x81, 0x80, 0, 0, 0, 0], vec![0xc1, 0], vec![0x83, 0], too_long] {
+        let masked = [&[0x81, 0x81][..], &[0; 200]].concat();
+        for bytes in [masked, vec![0xc1, 0], vec![0x83, 0], too_long] {
             assert_eq!(receiver_of(bytes, 64).await.receive().await, Incoming::Closed);
         }
     }

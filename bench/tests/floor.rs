@@ -4,7 +4,7 @@ use relay_bench::{
     Error, big,
     event::{Stamp, Stream},
     fanout, floor, frame, idle,
-    link::Incoming,
+    link::{self, Incoming, Opening},
     peer::Peer,
     rpc, slow, storm,
     target::{Kin, Target},
@@ -111,13 +111,17 @@ async fn a_message_reaches_the_other_end_of_its_own_room_only() {
 #[tokio::test]
 async fn a_room_stays_while_somebody_is_on_the_way_into_it() {
     let target = start_floor().await;
-    for _ in 0..100 {
-        let former = target.connect(Peer::desktop(1)).await.expect("a connection");
-        let (_gone, desktop) = tokio::join!(async { drop(former) }, target.connect(Peer::desktop(1)));
-        let mut phone = target.connect(Peer::phone(1)).await.expect("a connection");
-        phone.sender.send(b"to the desktop".to_vec()).await.expect("sent");
-        assert_eq!(desktop.expect("a connection").receiver.receive().await, Incoming::Message("to the desktop".into()));
-    }
+    let mut former = target.connect(Peer::desktop(1)).await.expect("a connection");
+    let opening = Opening { addr: target.addr, path: "/1/desktop", headers: &[], spread: 0, receive_buffer: None };
+    let (mut sender, mut receiver) = link::open(opening).await.expect("a socket that has not registered");
+    former.sender.close().await;
+    assert_eq!(former.receiver.receive().await, Incoming::Closed, "it has left the room");
+    sender.send(b"registration".to_vec()).await.expect("sent");
+    assert!(matches!(receiver.receive().await, Incoming::Message(_)));
+    let mut phone = target.connect(Peer::phone(1)).await.expect("a connection");
+    phone.sender.send(b"to the desktop".to_vec()).await.expect("sent");
+    let received = tokio::time::timeout(Duration::from_secs(10), receiver.receive()).await;
+    assert_eq!(received.expect("the room was forgotten"), Incoming::Message("to the desktop".into()));
 }
 
 #[tokio::test]
