@@ -167,7 +167,9 @@ proptest! {
                 Frame::Text(bytes) | Frame::Continuation(Item::Last(bytes)) => (bytes, true),
                 Frame::Continuation(Item::FirstText(bytes) | Item::Continue(bytes)) => (bytes, false),
                 Frame::Ping(_) => continue,
-                other => panic!("{other:?}"),
+                other @ (Frame::Binary(_) | Frame::Continuation(Item::FirstBinary(_)) | Frame::Pong(_) | Frame::Close(_)) => {
+                    panic!("{other:?}")
+                }
             };
             prop_assert!(bytes.len() <= piece_bytes_max);
             message.extend(&bytes, 0);

@@ -47,7 +47,8 @@ pub(super) struct GatedInput {
     without_room: Option<Judged>,
     /// What follows the header that was passed on last.
     next: Option<Bytes>,
-    /// The last chunk, if it held a piece of a large frame: while it is held, the HTTP layer cannot read into its memory again.
+    /// The last piece of a large frame. While it is held, the HTTP layer cannot read into its memory again, and takes a buffer of the
+    /// usual size instead of one that it would keep.
     last_piece: Bytes,
     /// A piece of a large frame has been passed on and not been taken out of the codec's buffer.
     in_codec: bool,
@@ -123,7 +124,7 @@ impl GatedInput {
         self.pace.wait_until(until);
     }
 
-    /// Takes what the headers claim before the codec sees them, since it reserves as much at once.
+    /// Takes what the headers claim before anything is reserved for it.
     fn take(&self, claimed: u64) -> bool {
         // The gate lets in no message that is larger than its cap, which is a size in memory.
         let bytes = usize::try_from(claimed).unwrap_or(usize::MAX);
