@@ -1,6 +1,10 @@
 //! Configuration of `relay serve`: flags over `RELAY_*` environment. Names and defaults are those of the operations page, which
 //! scripts rely on; the numbers come from `relay_protocol::limits`.
 
+mod units;
+
+pub use units::{ByteSize, ListenAddress, NotASize, NotAnAddress, Period};
+
 use crate::{
     http::{addresses::Cidr, auth::jwks::source::Location},
     limits::{
@@ -11,7 +15,7 @@ use crate::{
 };
 use relay_actors::store::postgres;
 use relay_protocol::limits;
-use std::{fmt, net::SocketAddr, num::NonZero, path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, num::NonZero, path::PathBuf, time::Duration};
 
 /// Where `relay serve` listens for clients unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8787";
@@ -87,6 +91,9 @@ pub struct ServeConfig {
     /// Deadline of an outbox submit
     #[arg(long, env = "RELAY_PENDING_OUTBOX", value_name = "DURATION", default_value_t = Period(limits::PENDING_OUTBOX))]
     pub pending_outbox: Period,
+    /// How long a phone's interest in a timeline lasts unless it is renewed
+    #[arg(long, env = "RELAY_TIMELINE_LEASE", value_name = "DURATION", default_value_t = Period(limits::TIMELINE_LEASE))]
+    pub timeline_lease: Period,
     /// How long compatibility rules are used before they are read again
     #[arg(long, env = "RELAY_POLICY_CACHE", value_name = "DURATION", default_value_t = Period(limits::POLICY_CACHE))]
     pub policy_cache: Period,
@@ -94,6 +101,15 @@ pub struct ServeConfig {
     /// Bytes that may wait for one connection
     #[arg(long, env = "RELAY_OUTBOUND_LIMIT", value_name = "SIZE", default_value_t = ByteSize(limits::OUTBOUND_BYTES_MAX))]
     pub outbound_limit: ByteSize,
+    /// How long the first pending event of a phone waits for others to be written with it
+    #[arg(long, env = "RELAY_EVENT_FLUSH_INTERVAL", value_name = "DURATION", default_value_t = Period(limits::EVENT_FLUSH_INTERVAL))]
+    pub event_flush_interval: Period,
+    /// Bytes of a phone's pending events that do not wait for others any more
+    #[arg(long, env = "RELAY_EVENT_FLUSH_SIZE", value_name = "SIZE", default_value_t = ByteSize(limits::EVENT_FLUSH_BYTES))]
+    pub event_flush_size: ByteSize,
+    /// Bytes of pending events with which a phone that reads nothing is retired
+    #[arg(long, env = "RELAY_EVENT_LANE_LIMIT", value_name = "SIZE", default_value_t = ByteSize(limits::EVENT_LANE_BYTES_MAX))]
+    pub event_lane_limit: ByteSize,
     /// Bytes that may wait for all connections together
     #[arg(long, env = "RELAY_OUTBOUND_TOTAL", value_name = "SIZE", default_value_t = ByteSize(limits::OUTBOUND_TOTAL_BYTES_MAX))]
     pub outbound_total: ByteSize,
@@ -205,7 +221,11 @@ impl ServeConfig {
     }
 
     fn validate_durations(&self) -> Result<(), ConfigError> {
-        let may_be_zero = [("--reconnect-grace", self.reconnect_grace), ("--policy-cache", self.policy_cache)];
+        let may_be_zero = [
+            ("--reconnect-grace", self.reconnect_grace),
+            ("--policy-cache", self.policy_cache),
+            ("--event-flush-interval", self.event_flush_interval),
+        ];
         let positive = [
             ("--resume-ttl", self.resume_ttl),
             ("--heartbeat-interval", self.heartbeat_interval),
@@ -215,6 +235,7 @@ impl ServeConfig {
             ("--pending-default", self.pending_default),
             ("--pending-load", self.pending_load),
             ("--pending-outbox", self.pending_outbox),
+            ("--timeline-lease", self.timeline_lease),
         ];
         for (flag, duration) in positive {
             if duration.0 == Duration::ZERO {
@@ -241,6 +262,20 @@ impl ServeConfig {
         if self.outbound_limit.0 < needed {
             let needed = ByteSize(needed);
             return refuse("--outbound-limit", format!("must be at least {needed}: one --max-message and the 4KiB that the relay adds"));
+        }
+        if self.event_flush_size.0 == 0 {
+            return refuse("--event-flush-size", "must be at least 1B; --event-flush-interval 0s lets nothing wait");
+        }
+        if self.event_flush_size > self.event_lane_limit {
+            let (size, limit) = (self.event_flush_size, self.event_lane_limit);
+            return refuse(
+                "--event-flush-size",
+                format!("({size}) must be at most --event-lane-limit ({limit}): a full buffer is written"),
+            );
+        }
+        if self.event_lane_limit > self.outbound_limit {
+            let (lane, limit) = (self.event_lane_limit, self.outbound_limit);
+            return refuse("--event-lane-limit", format!("({lane}) must be at most --outbound-limit ({limit}): it is part of that"));
         }
         for (flag, total, of_one, limit) in [
             ("--outbound-total", self.outbound_total, "--outbound-limit", self.outbound_limit),
@@ -281,112 +316,6 @@ fn refuse<T>(flag: &'static str, problem: impl Into<String>) -> Result<T, Config
     Err(ConfigError { flag, problem: problem.into() })
 }
 
-/// A duration, written for people: `90s`, `31m`, `1h 30m`, `250ms`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Period(pub Duration);
-
-/// In the largest unit of which it is a whole number, as the operations page writes defaults.
-impl fmt::Display for Period {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(&str, u128); 3] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
-        let milliseconds = self.0.as_millis();
-        let fits = |(_, length): &(&str, u128)| milliseconds != 0 && milliseconds.is_multiple_of(*length);
-        match UNITS.into_iter().find(fits) {
-            Some((unit, length)) => write!(f, "{}{unit}", milliseconds / length),
-            None => write!(f, "{milliseconds}ms"),
-        }
-    }
-}
-
-impl FromStr for Period {
-    type Err = humantime::DurationError;
-
-    fn from_str(text: &str) -> Result<Self, humantime::DurationError> {
-        humantime::parse_duration(text).map(Period)
-    }
-}
-
-/// A host or IP address with a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListenAddress {
-    /// Host as it goes into a URL: IPv6 addresses keep their brackets.
-    pub host: String,
-    /// Port; 0 lets the system pick one.
-    pub port: u16,
-}
-
-impl fmt::Display for ListenAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
-    }
-}
-
-/// The text was no address with a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotAnAddress;
-
-impl fmt::Display for NotAnAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an address is HOST:PORT, like 127.0.0.1:8787, [::1]:8787 or localhost:0")
-    }
-}
-
-impl std::error::Error for NotAnAddress {}
-
-impl FromStr for ListenAddress {
-    type Err = NotAnAddress;
-
-    fn from_str(text: &str) -> Result<Self, NotAnAddress> {
-        let (host, port) = text.rsplit_once(':').ok_or(NotAnAddress)?;
-        let port = port.parse().ok().filter(|_| port.bytes().all(|byte| byte.is_ascii_digit())).ok_or(NotAnAddress)?;
-        let is_ip = text.parse::<SocketAddr>().is_ok();
-        let is_name = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'));
-        if is_ip || is_name { Ok(ListenAddress { host: host.to_owned(), port }) } else { Err(NotAnAddress) }
-    }
-}
-
-/// A number of bytes, written for people: `512`, `64KiB`, `32MiB`, `1GiB`. Whole numbers and binary units only, since `32MB` means
-/// two different things.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ByteSize(pub usize);
-
-const UNITS: [(&str, usize); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
-
-impl fmt::Display for ByteSize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (unit, bytes) = UNITS.into_iter().find(|(_, bytes)| self.0 != 0 && self.0.is_multiple_of(*bytes)).unwrap_or(("B", 1));
-        write!(f, "{}{unit}", self.0 / bytes)
-    }
-}
-
-/// The text was no size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotASize;
-
-impl fmt::Display for NotASize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a size is a whole number of B, KiB, MiB or GiB, like 32MiB")
-    }
-}
-
-impl std::error::Error for NotASize {}
-
-impl FromStr for ByteSize {
-    type Err = NotASize;
-
-    fn from_str(text: &str) -> Result<Self, NotASize> {
-        let digits_end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
-        let (number, unit) = text.split_at(digits_end);
-        let number: usize = number.parse().map_err(|_not_a_number| NotASize)?;
-        let unit = unit.trim_start();
-        let bytes = match unit {
-            "" => 1,
-            _ => UNITS.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or(NotASize)?.1,
-        };
-        number.checked_mul(bytes).map(ByteSize).ok_or(NotASize)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -421,6 +350,8 @@ mod tests {
         assert_eq!((config.handshake_burst_per_address, config.handshakes_per_address), (200, 50));
         assert_eq!((config.trusted_proxies, seconds(config.request_head_timeout)), (Vec::new(), 10));
         assert_eq!((config.outbound_limit.to_string(), config.max_message.to_string()), ("64MiB".into(), "32MiB".into()));
+        assert_eq!(config.event_flush_interval.0.as_millis(), 250);
+        assert_eq!((config.event_flush_size.to_string(), config.event_lane_limit.to_string()), ("64KiB".into(), "512KiB".into()));
         assert_eq!((config.outbound_total.to_string(), config.inbound_total.to_string()), ("1GiB".into(), "1GiB".into()));
     }
 
@@ -439,6 +370,11 @@ mod tests {
             (vec!["--max-message", "65535"], "--max-message"),
             (vec!["--outbound-limit", "32MiB"], "--outbound-limit"),
             (vec!["--outbound-limit", "33558527"], "--outbound-limit"),
+            (vec!["--event-flush-size", "0"], "--event-flush-size"),
+            (vec!["--event-flush-size", "524289"], "--event-flush-size"),
+            (vec!["--event-lane-limit", "65535"], "--event-flush-size"),
+            (vec!["--event-lane-limit", "67108865"], "--event-lane-limit"),
+            (vec!["--event-flush-interval", "1000000years"], "--event-flush-interval"),
             (vec!["--outbound-total", "67108863"], "--outbound-total"),
             (vec!["--outbound-limit", "2GiB"], "--outbound-total"),
             (vec!["--inbound-total", "33554431"], "--inbound-total"),
@@ -486,6 +422,8 @@ mod tests {
             vec!["--jwt-secret", &"x".repeat(32)],
             vec!["--max-message", "64KiB"],
             vec!["--outbound-limit", "33558528"],
+            vec!["--event-flush-interval", "0s", "--event-flush-size", "1", "--event-lane-limit", "1"],
+            vec!["--event-lane-limit", "64MiB", "--event-flush-size", "64MiB"],
             vec!["--outbound-total", "64MiB", "--inbound-total", "32MiB"],
             vec!["--rate-burst", "1", "--rate-per-second", "1"],
             vec!["--rate-burst", "4294967295", "--rate-per-second", "4294967295"],
@@ -517,69 +455,6 @@ mod tests {
         for argument in <Command as clap::CommandFactory>::command().get_arguments() {
             let expected = format!("RELAY_{}", argument.get_id().as_str().to_uppercase());
             assert_eq!(argument.get_env().unwrap().to_str(), Some(expected.as_str()));
-        }
-    }
-
-    #[test]
-    fn durations_are_written_for_people() {
-        for (text, shown) in [
-            ("90s", "90s"),
-            ("1m 30s", "90s"),
-            ("31m", "31m"),
-            ("24h", "24h"),
-            ("1day", "24h"),
-            ("250ms", "250ms"),
-            ("1500ms", "1500ms"),
-            ("0s", "0ms"),
-        ] {
-            let period: Period = text.parse().unwrap();
-            assert_eq!(period.to_string(), shown, "{text}");
-            assert_eq!(shown.parse(), Ok(period));
-        }
-        for text in ["", "90", "-1s", "s", "1parsec"] {
-            assert!(text.parse::<Period>().is_err(), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn sizes_parse() {
-        for (text, bytes) in [
-            ("0", 0),
-            ("512", 512),
-            ("512B", 512),
-            ("64KiB", 65_536),
-            ("64 kib", 65_536),
-            ("32MiB", 33_554_432),
-            ("1GiB", 1_073_741_824),
-            ("17179869183GiB", usize::MAX - (1 << 30) + 1),
-        ] {
-            assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_size_does_not_parse() {
-        for text in ["", "MiB", "1.5MiB", "-1", "+1", " 1", "32MB", "32M", "32MiBs", "1 2", "17179869184GiB", "99999999999999999999"] {
-            assert_eq!(text.parse::<ByteSize>(), Err(NotASize), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn sizes_print_as_they_parse() {
-        for text in ["0B", "1B", "1025B", "64KiB", "32MiB", "3GiB"] {
-            assert_eq!(text.parse::<ByteSize>().unwrap().to_string(), text);
-        }
-    }
-
-    #[test]
-    fn addresses_parse_and_print() {
-        for text in ["127.0.0.1:8787", "0.0.0.0:0", "[::1]:80", "localhost:8787", "relay-1.internal:65535"] {
-            assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
-        }
-        for text in
-            ["", "8787", ":8787", "localhost", "localhost:", "localhost:65536", "localhost:+1", "::1", "http://localhost:1", "a b:1"]
-        {
-            assert_eq!(text.parse::<ListenAddress>(), Err(NotAnAddress), "{text:?}");
         }
     }
 }

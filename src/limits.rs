@@ -58,7 +58,7 @@ pub const TOKEN_TTL: Duration = Duration::from_secs(60 * 60);
 /// Life of a token that a command mints for its own calls.
 pub const OWN_TOKEN_TTL: Duration = Duration::from_secs(5 * 60);
 
-/// Life of the token that `relay desktop` makes for itself and shows at each reconnect.
+/// Life of the token that `relay desktop` and `relay phone … watch` make for themselves and show at each reconnect.
 pub const DESKTOP_TOKEN_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// How long `relay phone` keeps trying while its desktop is away, unless told otherwise: one that was started a moment before

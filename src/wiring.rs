@@ -7,7 +7,7 @@ use crate::{
 use actix::Actor;
 use relay_actors::{
     counters::Counters,
-    device_socket::{GateLimits, Rate, SocketConfig, SocketTable, Sockets, TableLimits},
+    device_socket::{EventLimits, GateLimits, Rate, SocketConfig, SocketTable, Sockets, TableLimits},
     drain::Drain,
     persistence::{Persistence, PersistenceConfig},
     relay::Relay,
@@ -107,6 +107,11 @@ pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
         inbound_bytes_max: config.inbound_total.0,
         outbound_bytes_max: config.outbound_total.0,
         message_bytes_max: config.max_message.0,
+        events: EventLimits {
+            flush_interval: config.event_flush_interval.0,
+            flush_bytes: config.event_flush_size.0,
+            bytes_max: config.event_lane_limit.0,
+        },
     }));
     let counters = Arc::new(Counters::default());
     let drain = Drain::default();
@@ -116,6 +121,7 @@ pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
         pending_default: config.pending_default.0,
         pending_load: config.pending_load.0,
         pending_outbox: config.pending_outbox.0,
+        timeline_lease: config.timeline_lease.0,
         drain: drain.clone(),
         // The account is filled in for each router.
         ..CoreConfig::new(UserId(Uuid::nil()), instance, RandomState::new())

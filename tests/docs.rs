@@ -13,6 +13,7 @@ use relay_protocol::{
     close::CloseReason,
     envelope::Inbound,
     error::{BoundScope, FrameError, RegisterError, RpcRefusal},
+    event::Event,
     identity::{Scope, Scopes},
     limits, params,
     rpc::Request,
@@ -220,12 +221,13 @@ fn inbound_examples_are_read_as_stated() {
             Ok(Inbound::Request(Request::Call(_))) => "request".to_owned(),
             Ok(Inbound::Request(Request::Refused { refusal, .. })) => format!("refusal {}", refusal.code()),
             Ok(Inbound::Response(_)) => "response".to_owned(),
+            Ok(Inbound::Event(_)) => "event".to_owned(),
             Err(error) => format!("error {}", error.code()),
         };
         assert_eq!(read, stated, "{text}");
         seen.insert(read);
     }
-    for kind in ["ping", "register", "request", "response"] {
+    for kind in ["ping", "register", "request", "response", "event"] {
         assert!(seen.contains(kind), "no example of {kind}");
     }
 }
@@ -251,6 +253,11 @@ fn outbound_examples_are_what_the_code_writes() {
     let Inbound::Response(response) = inbound("### rpc.response") else { panic!("no response") };
     assert_eq!(response.client, Some(client));
     assert_eq!(json(&response.deliver("\"request-101\"").to_bytes()), told("### rpc.response"));
+
+    let Inbound::Event(Event::Timeline(frame)) = inbound("### event: chat:stream") else { panic!("no timeline frame") };
+    let shown = told("### event: chat:stream");
+    let source = shown["payload"]["sourceDeviceId"].as_str().unwrap().parse().unwrap();
+    assert_eq!(json(&frame.forward(source).to_bytes()), shown);
 
     assert_eq!(json(&FrameError::WrongRole.to_text().to_bytes()), json(example("### error", 1).as_bytes()));
 }
@@ -284,6 +291,7 @@ fn every_answer_has_an_example() {
     let frame_errors = FrameError::ALL.into_iter().map(|error| {
         match error {
             FrameError::InvalidPayload(_) => FrameError::InvalidPayload("unknown field `id`".into()),
+            FrameError::InvalidEvent(_) => FrameError::InvalidEvent("only the relay sends events of this name"),
             other
             @ (FrameError::UnknownMessageType | FrameError::NotRegistered | FrameError::AlreadyRegistered | FrameError::WrongRole) => other,
         }
@@ -398,13 +406,17 @@ fn the_limits_table_is_the_code() {
         size: GLANCE_BYTES_MAX;
         count: RPC_ID_BYTES_MAX, PENDING_PER_PROCESS_MAX, PENDING_PER_DESKTOP_MAX, PENDING_PER_CLIENT_MAX, PENDING_PER_USER_MAX;
         count: SYNC_HISTORY_SESSIONS_MAX, SESSION_ID_BYTES_MAX;
+        count: EVENT_NAME_BYTES_MAX, TIMELINE_KEY_BYTES_MAX;
+        period: TIMELINE_LEASE, TIMELINE_RENEWAL;
         large: HISTORY_REVISION_MAX;
         period: PENDING_DEFAULT, PENDING_LOAD, PENDING_OUTBOX;
         small: DEVICES_PER_ACCOUNT_MAX, PRESENCE_HISTORY_MAX, PRESENCE_PAGE_DEFAULT, PRESENCE_PAGE_MAX;
         period: RECONNECT_GRACE, RESUME_TTL;
         period: REGISTER_TIMEOUT, HEARTBEAT_INTERVAL, SILENCE_TIMEOUT;
         size: OUTBOUND_BYTES_MAX, OUTBOUND_TOTAL_BYTES_MAX, INBOUND_TOTAL_BYTES_MAX;
-        period: SATURATED_AFTER, POLICY_CACHE;
+        period: SATURATED_AFTER, EVENT_FLUSH_INTERVAL;
+        size: EVENT_FLUSH_BYTES, EVENT_LANE_BYTES_MAX;
+        period: POLICY_CACHE;
     };
     let in_source = read("protocol/src/limits.rs").lines().filter(|line| line.starts_with("pub const ")).count();
     assert_eq!(values.len(), in_source);
@@ -422,7 +434,7 @@ fn the_limits_table_is_the_code() {
     }
 }
 
-/// The newcomer's two commands, and the four of "Try it".
+/// The newcomer's two commands, and the five of "Try it".
 #[test]
 fn the_commands_of_the_readme_are_the_ones_that_run() {
     let (readme, dev, ci) = (read("README.md"), read("dev"), read(".ci/run"));
@@ -438,7 +450,7 @@ fn the_commands_of_the_readme_are_the_ones_that_run() {
 
     let tried = section(&readme, "## Try it");
     let commands: Vec<_> = tried.lines().filter_map(|line| line.strip_prefix("cargo run --release -- ")).collect();
-    assert_eq!(commands.len(), 4);
+    assert_eq!(commands.len(), 5);
     for command in commands {
         let filled = command.trim_end_matches(" &").replace('…', UUID).replace("'Demo ", "'Demo-");
         let parsed = Cli::try_parse_from(std::iter::once("relay").chain(filled.split(' ')));

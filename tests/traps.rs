@@ -3,7 +3,7 @@
 //! Those that a process shows from outside are here. The others are in the crate that has to know better:
 //! - `trap_1_the_kernel_is_told_…` in `actors/src/device_socket/traps_test.rs`
 //! - `trap_2_…` in `actors/src/mailbox.rs`
-//! - of trap 3 the account of a lane, right to one slice, in `actors/src/device_socket/lane_test.rs`
+//! - of trap 3 the account of a lane, right to one slice, in `actors/src/device_socket/lane/lane_test.rs`
 //! - `trap_5_…` in `actors/src/user_router/crash_test.rs`; the restart of the persistence actor in `actors/tests/paused_time.rs`
 //! - `trap_6_…` in `actors/src/clock.rs`; what paused time drives in `actors/tests/paused_time.rs`
 //! - `trap_8_accepted_sockets_…` in `src/server.rs`

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct Counters {
     no_pending_record: AtomicU64,
     phone_gone: AtomicU64,
+    wrong_generation: AtomicU64,
     stale_socket: AtomicU64,
     /// Routers that ended by a panic.
     pub routers_failed: Counter,
@@ -69,6 +70,7 @@ impl Counters {
         match reason {
             DropReason::NoPendingRecord => &self.no_pending_record,
             DropReason::PhoneGone => &self.phone_gone,
+            DropReason::WrongGeneration => &self.wrong_generation,
             DropReason::StaleSocket => &self.stale_socket,
         }
     }

@@ -1,11 +1,12 @@
 //! The command line, for `relay-bench` and for `relay bench` alike.
 
 use crate::{
+    big,
     compare::{self, Private, Program, Scenario},
     error::Error,
-    floor, idle, procfs,
+    fanout, floor, idle, procfs,
     report::{Report, progress},
-    rpc,
+    rpc, slow,
     stats::Recorder,
     storm,
     target::{Kin, Target},
@@ -52,6 +53,33 @@ pub enum Command {
         #[command(flatten)]
         options: idle::Options,
     },
+    /// One desktop's timeline to many phones that watch it
+    Fanout {
+        /// Whom to measure
+        #[command(flatten)]
+        common: Common,
+        /// How much to send, and to how many
+        #[command(flatten)]
+        options: fanout::Options,
+    },
+    /// Results as large as they may be: speed, and memory taken and given back
+    Big {
+        /// Whom to measure
+        #[command(flatten)]
+        common: Common,
+        /// How large, and how many
+        #[command(flatten)]
+        options: big::Options,
+    },
+    /// What phones that read nothing do to a pair that does; for a relay only
+    Slow {
+        /// Whom to measure
+        #[command(flatten)]
+        whom: Whom,
+        /// How many, under what traffic
+        #[command(flatten)]
+        options: slow::Options,
+    },
     /// `rpc` in three rounds against floor and relay, as ratios of medians
     Compare {
         /// The relay to compare
@@ -72,10 +100,13 @@ pub enum Command {
 }
 
 /// An example of each command, as typed behind the words of `Front::words`.
-pub const EXAMPLES: [(&str, &str); 5] = [
+pub const EXAMPLES: [(&str, &str); 8] = [
     ("rpc", "rpc --pairs 50 --window 4 --size 200"),
     ("storm", "storm --devices 5000 --json"),
     ("idle", "idle --pairs 2000 --hold 10"),
+    ("fanout", "fanout --phones 50 --rate 250000"),
+    ("big", "big --mib 8 --rounds 3"),
+    ("slow", "slow --frozen 200 --event-rate 2 --event-size 200"),
     ("compare", "compare --rounds 5 --pairs 50 --rate 1000"),
     ("floor", "floor --listen 127.0.0.1:9100 --workers 2"),
 ];
@@ -113,12 +144,30 @@ impl Front {
     }
 }
 
-/// Whom to measure.
+/// Whom to measure, and how often.
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 pub struct Common {
-    /// Measure this kind of server, which runs already; otherwise the floor and a relay are started for the run, and compared
-    #[arg(long, value_enum, requires = "addr", conflicts_with_all = ["relay_binary", "server_args", "rounds"])]
+    /// The server
+    #[command(flatten)]
+    pub whom: Whom,
+    /// Measurements of floor and relay each, of which the medians count
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..),
+        conflicts_with = "target"
+    )]
+    pub rounds: u32,
+}
+
+/// Whom to measure.
+#[derive(clap::Args, Debug)]
+#[group(skip)]
+pub struct Whom {
+    /// Measure this kind of server, which runs already; otherwise what is measured is started for the run
+    #[arg(long, value_enum, requires = "addr", conflicts_with_all = ["relay_binary", "server_args"])]
     pub target: Option<KinName>,
     /// Its public address
     #[arg(long, value_name = "HOST:PORT", requires = "target")]
@@ -129,9 +178,6 @@ pub struct Common {
     /// Its process id; without it the report has no figures of the server
     #[arg(long, requires = "target")]
     pub pid: Option<u32>,
-    /// Measurements of floor and relay each, of which the medians count
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub rounds: u32,
     /// The relay to start
     #[command(flatten)]
     pub private: Private,
@@ -163,7 +209,7 @@ pub enum KinName {
     Floor,
 }
 
-impl Common {
+impl Whom {
     /// The server that runs already, if one was named.
     fn target(&self) -> Option<Target> {
         let kin = match self.target? {
@@ -203,6 +249,9 @@ async fn run(command: Command, front: Front) -> Result<(), Error> {
         Command::Rpc { common, options } => measure(&common, Scenario::Rpc(options), front).await,
         Command::Storm { common, options } => measure(&common, Scenario::Storm(options), front).await,
         Command::Idle { common, options } => measure(&common, Scenario::Idle(options), front).await,
+        Command::Fanout { common, options } => measure(&common, Scenario::Fanout(options), front).await,
+        Command::Big { common, options } => measure(&common, Scenario::Big(options), front).await,
+        Command::Slow { whom, options } => measure_relay(&whom, Scenario::Slow(options), front).await,
         Command::Compare { private, rounds, options, json } => compare(&Scenario::Rpc(options), rounds, &private, front, json).await,
         Command::Floor(options) => floor::serve(&options).await,
     }
@@ -210,23 +259,45 @@ async fn run(command: Command, front: Front) -> Result<(), Error> {
 
 /// Measures the server that was named, or floor and relay.
 async fn measure(common: &Common, scenario: Scenario, front: Front) -> Result<(), Error> {
-    let Some(target) = common.target() else {
-        return compare(&scenario, common.rounds, &common.private, front, common.json).await;
-    };
+    match common.whom.target() {
+        Some(target) => measure_running(&target, &common.whom, &scenario).await,
+        None => compare(&scenario, common.rounds, &common.whom.private, front, common.whom.json).await,
+    }
+}
+
+/// Measures the relay that was named, or one that is started for it.
+async fn measure_relay(whom: &Whom, scenario: Scenario, front: Front) -> Result<(), Error> {
+    match whom.target() {
+        Some(target) => measure_running(&target, whom, &scenario).await,
+        None => conclude(compare::run_alone(&scenario, &relay_program(&whom.private, front)?).await?, whom.json),
+    }
+}
+
+async fn measure_running(target: &Target, whom: &Whom, scenario: &Scenario) -> Result<(), Error> {
     progress(format_args!("measuring the {} at {}", target.kin, target.addr));
-    conclude(scenario.run(&target, common.pid).await?, common.json)
+    conclude(scenario.run(target, whom.pid).await?, whom.json)
 }
 
 async fn compare(scenario: &Scenario, rounds: u32, private: &Private, front: Front, json: bool) -> Result<(), Error> {
+    let arguments = front.words().iter().copied().chain(["floor"]).map(OsString::from).collect();
+    let floor = Program { path: this_program()?, arguments };
+    let relay = relay_program(private, front)?;
+    print(&compare::run(scenario, rounds, &floor, &relay).await?, json)
+}
+
+fn relay_program(private: &Private, front: Front) -> Result<Program, Error> {
     if cfg!(debug_assertions) {
         progress("a build without optimisation: figures of it mean little");
     }
-    let this_program = std::env::current_exe().map_err(Error::io("find this program"))?;
-    let floor =
-        Program { path: this_program.clone(), arguments: front.words().iter().copied().chain(["floor"]).map(OsString::from).collect() };
-    let relay =
-        Program { path: private.relay_binary.clone().unwrap_or_else(|| front.relay(this_program)), arguments: private.server_arguments() };
-    print(&compare::run(scenario, rounds, &floor, &relay).await?, json)
+    let path = match &private.relay_binary {
+        Some(path) => path.clone(),
+        None => front.relay(this_program()?),
+    };
+    Ok(Program { path, arguments: private.server_arguments() })
+}
+
+fn this_program() -> Result<PathBuf, Error> {
+    std::env::current_exe().map_err(Error::io("find this program"))
 }
 
 /// Prints the report, and then says whether to believe it.

@@ -3,11 +3,13 @@
 //! Each measurement starts its server anew. Who goes first changes from round to round, so that drift of the machine touches both.
 
 use crate::{
+    big,
     error::Error,
-    idle,
+    fanout, idle,
     report::{Report, progress},
     rpc,
     server::Server,
+    slow,
     stats::{Recorder, median},
     storm,
     target::{Kin, Target},
@@ -16,8 +18,11 @@ use serde::Serialize;
 use std::{ffi::OsString, fmt, path::PathBuf, sync::Arc};
 
 /// What is compared, by its name in the reports, with the decimal places of the table. A scenario has those that it reports.
-const MEASURES: [(&str, usize); 16] = [
+const MEASURES: [(&str, usize); 23] = [
     ("server_cpu_s_per_1k", 4),
+    ("server_cpu_s_per_gib", 3),
+    ("delivered_per_s", 0),
+    ("mib_per_s", 0),
     ("round_trips_per_s", 0),
     ("registered_per_s", 0),
     ("all_registered_s", 3),
@@ -28,6 +33,10 @@ const MEASURES: [(&str, usize); 16] = [
     ("unanswered", 0),
     ("rss_mib", 1),
     ("peak_rss_mib", 1),
+    ("one_peak_growth_mib", 1),
+    ("one_kept_growth_mib", 1),
+    ("peak_growth_mib", 1),
+    ("kept_growth_mib", 1),
     ("kib_per_connection", 2),
     ("kib_per_connection_held", 2),
     ("idle_cpu_ms_per_s", 2),
@@ -35,7 +44,21 @@ const MEASURES: [(&str, usize); 16] = [
     ("other_cpu_s", 2),
 ];
 /// How a scenario was set up, by the names in its report.
-const SETTINGS: [&str; 9] = ["scenario", "pairs", "window", "rate", "params_bytes", "result_bytes", "secs", "devices", "lanes"];
+const SETTINGS: [&str; 13] = [
+    "scenario",
+    "pairs",
+    "phones",
+    "window",
+    "rate",
+    "params_bytes",
+    "result_bytes",
+    "payload_bytes",
+    "mib",
+    "results",
+    "secs",
+    "devices",
+    "lanes",
+];
 /// A secret for one run on loopback; the relay wants at least 32 bytes.
 const JWT_SECRET: &str = "relay-bench-secret-for-a-run-on-loopback";
 /// The rate limit stays on, and out of the way: no phone is as fast as a generator.
@@ -71,6 +94,12 @@ pub enum Scenario {
     Storm(storm::Options),
     /// Connections that do nothing.
     Idle(idle::Options),
+    /// A timeline to many phones.
+    Fanout(fanout::Options),
+    /// Large results.
+    Big(big::Options),
+    /// Peers that read nothing, beside one that does.
+    Slow(slow::Options),
 }
 
 impl Scenario {
@@ -80,6 +109,9 @@ impl Scenario {
             Scenario::Rpc(options) => rpc::run(target, pid, options).await,
             Scenario::Storm(options) => storm::run(target, pid, options).await,
             Scenario::Idle(options) => idle::run(target, pid, options).await,
+            Scenario::Fanout(options) => fanout::run(target, pid, options).await,
+            Scenario::Big(options) => big::run(target, pid, options).await,
+            Scenario::Slow(options) => slow::run(target, pid, options).await,
         }
     }
 }
@@ -122,15 +154,13 @@ pub async fn run(scenario: &Scenario, rounds: u32, floor: &Program, relay: &Prog
     let (mut floor_reports, mut relay_reports) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         for turn in 0..2 {
-            let (server, kin, reports) = if (round + turn).is_multiple_of(2) {
-                (start_floor(floor).await?, Kin::Floor, &mut floor_reports)
+            let (started, reports) = if (round + turn).is_multiple_of(2) {
+                (start_floor(floor).await?, &mut floor_reports)
             } else {
-                (start_relay(relay).await?, Kin::Relay { jwt_secret: JWT_SECRET.to_owned() }, &mut relay_reports)
+                (start_relay(relay).await?, &mut relay_reports)
             };
-            progress(format_args!("round {} of {rounds}: {kin}", round + 1));
-            let target = Target { addr: server.addr(), kin };
-            let (report, recorder) = scenario.run(&target, Some(server.pid())).await?;
-            server.stop().await?;
+            progress(format_args!("round {} of {rounds}: {}", round + 1, started.1));
+            let (report, recorder) = measure(scenario, started).await?;
             recorder.judge()?;
             reports.push(report);
         }
@@ -138,24 +168,38 @@ pub async fn run(scenario: &Scenario, rounds: u32, floor: &Program, relay: &Prog
     Ok(Comparison { rows: rows(&floor_reports, &relay_reports), floor: floor_reports, relay: relay_reports })
 }
 
-async fn start_floor(floor: &Program) -> Result<Server, Error> {
-    Server::start(&floor.path, |_data, ready_file| {
+/// Measures a relay of its own, once and alone.
+pub async fn run_alone(scenario: &Scenario, relay: &Program) -> Result<(Report, Arc<Recorder>), Error> {
+    let started = start_relay(relay).await?;
+    progress(format_args!("measuring a {}", started.1));
+    measure(scenario, started).await
+}
+
+async fn measure(scenario: &Scenario, (server, kin): (Server, Kin)) -> Result<(Report, Arc<Recorder>), Error> {
+    let target = Target { addr: server.addr(), kin };
+    let measured = scenario.run(&target, Some(server.pid())).await?;
+    server.stop().await?;
+    Ok(measured)
+}
+
+async fn start_floor(floor: &Program) -> Result<(Server, Kin), Error> {
+    let server = Server::start(&floor.path, |_data, ready_file| {
         let mut arguments = floor.arguments.clone();
         arguments.extend(["--listen".into(), "127.0.0.1:0".into(), "--ready-file".into(), ready_file.into()]);
         arguments
-    })
-    .await
+    });
+    Ok((server.await?, Kin::Floor))
 }
 
-async fn start_relay(relay: &Program) -> Result<Server, Error> {
-    Server::start(&relay.path, |data, ready_file| {
+async fn start_relay(relay: &Program) -> Result<(Server, Kin), Error> {
+    let server = Server::start(&relay.path, |data, ready_file| {
         let mut arguments: Vec<OsString> = ["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"].map(OsString::from).into();
         arguments.extend(["--ready-file".into(), ready_file.into(), "--data-dir".into(), data.into()]);
         arguments.extend(["--jwt-secret".into(), JWT_SECRET.into()]);
         arguments.extend(relay.arguments.iter().cloned());
         arguments
-    })
-    .await
+    });
+    Ok((server.await?, Kin::Relay { jwt_secret: JWT_SECRET.to_owned() }))
 }
 
 /// One row for each measure that both have.

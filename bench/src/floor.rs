@@ -1,7 +1,8 @@
 //! The floor: a relay that reads nothing.
 //!
 //! The path `/ROOM/desktop` or `/ROOM/mobile` puts a socket into a room. Its first message, the registration, gets a fixed answer;
-//! each later one goes whole to the other end of the room, and nowhere when there is none. No tokens, no JSON, no pending
+//! each later one goes whole to the other end of the room: a phone's to the desktop, the desktop's to every phone, and nowhere when
+//! there is none. No tokens, no JSON, no pending
 //! records, no limits, no heartbeat: what is left is sockets, framing and masking. Messages that were read together are written
 //! together, which is the least that a relay can do for the kernel.
 
@@ -91,41 +92,57 @@ pub async fn accept(listener: TcpListener) -> Result<(), Error> {
     }
 }
 
-/// Rooms with somebody in them.
+/// Rooms with sockets in them, registered or not, and how many those are.
 #[derive(Default)]
-struct Rooms(Mutex<HashMap<String, Arc<Room>>>);
+struct Rooms(Mutex<HashMap<String, (usize, Arc<Room>)>>);
 
-/// The two ends of a pair.
+/// The two ends: a desktop, if there is one, and phones.
 #[derive(Default)]
 struct Room {
-    desktop: Mutex<Option<Out>>,
-    phone: Mutex<Option<Out>>,
+    desktop: Mutex<Outs>,
+    phones: Mutex<Outs>,
 }
 
+/// Who is at one end, as whoever forwards holds it for the time of one message.
+type Outs = Arc<[Out]>;
+
 impl Room {
-    fn end(&self, role: Role) -> MutexGuard<'_, Option<Out>> {
+    fn end(&self, role: Role) -> MutexGuard<'_, Outs> {
         unpoisoned(match role {
             Role::Desktop => &self.desktop,
-            Role::Phone => &self.phone,
+            Role::Phone => &self.phones,
         })
+    }
+
+    /// A newer desktop takes the room over, a phone joins the others.
+    fn register(&self, role: Role, me: &Out) {
+        let mut end = self.end(role);
+        *end = match role {
+            Role::Desktop => [me.clone()].into(),
+            Role::Phone => end.iter().chain([me]).cloned().collect(),
+        };
     }
 }
 
 impl Rooms {
     fn enter(&self, name: &str) -> Arc<Room> {
-        unpoisoned(&self.0).entry(name.to_owned()).or_default().clone()
+        let mut rooms = unpoisoned(&self.0);
+        let (sockets, room) = rooms.entry(name.to_owned()).or_default();
+        *sockets += 1;
+        room.clone()
     }
 
-    /// Empties the end unless somebody else has it by now, and the map with the last one.
+    /// Leaves the end to whoever else is there, and forgets the room with the last socket that entered it.
     fn leave(&self, name: &str, room: &Room, role: Role, me: &Out) {
-        let mut rooms = unpoisoned(&self.0);
         let mut end = room.end(role);
-        if end.as_ref().is_some_and(|out| Arc::ptr_eq(out, me)) {
-            *end = None;
-        }
+        *end = end.iter().filter(|out| !Arc::ptr_eq(out, me)).cloned().collect();
         drop(end);
-        if room.end(Role::Desktop).is_none() && room.end(Role::Phone).is_none() {
-            rooms.remove(name);
+        let mut rooms = unpoisoned(&self.0);
+        if let Some((sockets, _)) = rooms.get_mut(name) {
+            *sockets -= 1;
+            if *sockets == 0 {
+                rooms.remove(name);
+            }
         }
     }
 }
@@ -167,7 +184,7 @@ async fn serve_socket(mut stream: TcpStream, rooms: &Rooms) -> Result<(), Error>
     let room = rooms.enter(&name);
     let (read, socket) = stream.into_split();
     let me = Arc::new(AsyncMutex::new(Outbox { socket, gathered: Vec::new() }));
-    let mut unsent = None;
+    let mut unsent = Outs::default();
     let end = forward(reader(read), &me, &room, role, &mut unsent).await;
     flush(&mut unsent).await;
     rooms.leave(&name, &room, role, &me);
@@ -211,14 +228,8 @@ fn reader(read: OwnedReadHalf) -> WebSocketRead<OwnedReadHalf> {
     reader
 }
 
-/// Forwards until the socket ends. `unsent` is the other end while something gathered for it has yet to be written.
-async fn forward(
-    mut reader: WebSocketRead<OwnedReadHalf>,
-    me: &Out,
-    room: &Room,
-    role: Role,
-    unsent: &mut Option<Out>,
-) -> Result<(), Error> {
+/// Forwards until the socket ends. `unsent` is who is at the other end while something gathered for them has yet to be written.
+async fn forward(mut reader: WebSocketRead<OwnedReadHalf>, me: &Out, room: &Room, role: Role, unsent: &mut Outs) -> Result<(), Error> {
     let other = match role {
         Role::Desktop => Role::Phone,
         Role::Phone => Role::Desktop,
@@ -241,12 +252,12 @@ async fn forward(
             OpCode::Pong => {}
             OpCode::Text | OpCode::Binary | OpCode::Continuation if !registered => {
                 registered = true;
-                *room.end(role) = Some(me.clone());
+                room.register(role, me);
                 say(me, OpCode::Text, br#"{"type":"registered","payload":{}}"#).await?;
             }
             opcode @ (OpCode::Text | OpCode::Binary | OpCode::Continuation) => {
                 let to = room.end(other).clone();
-                if let Some(out) = &to {
+                for out in &*to {
                     let _other_end_gone = out.lock().await.put(frame.fin, opcode, &frame.payload).await;
                 }
                 *unsent = to;
@@ -255,9 +266,9 @@ async fn forward(
     }
 }
 
-/// Writes what was gathered. When the other end is gone, it is lost, as the connection is.
-async fn flush(unsent: &mut Option<Out>) {
-    if let Some(out) = unsent.take() {
+/// Writes what was gathered. For whom the other end is gone, it is lost, as the connection is.
+async fn flush(unsent: &mut Outs) {
+    for out in &*std::mem::take(unsent) {
         let _other_end_gone = out.lock().await.flush().await;
     }
 }

@@ -66,7 +66,7 @@ fn has_body(frame: &[u8], key: &[u8], body: &str) -> bool {
 const ID: &[u8] = b"\"id\":\"";
 
 /// The text behind the first `key`, which ends in the value's opening quote.
-fn text_field<'a>(frame: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
+pub(crate) fn text_field<'a>(frame: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     let start = memmem::find(frame, key)? + key.len();
     let length = memchr(b'"', &frame[start..])?;
     Some(&frame[start..start + length])

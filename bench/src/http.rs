@@ -35,7 +35,7 @@ pub async fn post_all(addr: SocketAddr, path: &str, count: u32, make: impl Fn(u3
             }
             let mut stream = match kept.take() {
                 Some(stream) => stream,
-                None => link::connect(addr, index).await.map_err(Error::io("connect"))?,
+                None => link::connect(addr, index, None).await.map_err(Error::io("connect"))?,
             };
             if post(&mut stream, addr, path, make(index)?).await? {
                 kept = Some(stream);

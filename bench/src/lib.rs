@@ -12,12 +12,18 @@
 //! | [`rpc`] | what does a round trip cost, and how long does it take? |
 //! | [`storm`] | how fast do many devices come back at once? |
 //! | [`idle`] | how much memory does a connection hold that does nothing? |
+//! | [`fanout`] | how many frames of one desktop reach the phones that watch it, and how soon? |
+//! | [`big`] | what do the largest results cost, and is their memory given back? |
+//! | [`slow`] | what do peers that read nothing do to one that does? |
 //! | [`compare`] | the first one for floor and relay in turn, as ratios of medians |
 
+pub mod big;
 pub mod cli;
 pub mod clock;
 pub mod compare;
 pub mod error;
+pub mod event;
+pub mod fanout;
 pub mod floor;
 pub mod frame;
 pub mod http;
@@ -30,8 +36,10 @@ pub mod procfs;
 pub mod report;
 pub mod rpc;
 pub mod server;
+pub mod slow;
 pub mod stats;
 pub mod storm;
 pub mod target;
+pub mod timeline;
 
 pub use error::Error;

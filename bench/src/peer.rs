@@ -19,13 +19,15 @@ impl Role {
     }
 }
 
-/// One device. Both devices of a pair belong to one account.
+/// One device. All devices of a pair belong to one account; most pairs have one phone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Which end.
     pub role: Role,
     /// The pair's number.
     pub pair: u32,
+    /// Which phone of the pair.
+    pub number: u16,
 }
 
 /// First group of the ids, one per kind of thing.
@@ -33,37 +35,42 @@ const USER: u32 = 0xbe9c_0001;
 const DESKTOP: u32 = 0xbe9c_0002;
 const PHONE: u32 = 0xbe9c_0003;
 
-fn uuid(kind: u32, pair: u32) -> String {
-    format!("{kind:08x}-0000-4000-8000-{pair:012x}")
+fn uuid(kind: u32, number: u16, pair: u32) -> String {
+    format!("{kind:08x}-{number:04x}-4000-8000-{pair:012x}")
 }
 
 impl Peer {
     /// The desktop of a pair.
     pub fn desktop(pair: u32) -> Self {
-        Self { role: Role::Desktop, pair }
+        Self { role: Role::Desktop, pair, number: 0 }
     }
 
     /// The phone of a pair.
     pub fn phone(pair: u32) -> Self {
-        Self { role: Role::Phone, pair }
+        Self::nth_phone(pair, 0)
+    }
+
+    /// One of several phones of a pair; the first is [`Peer::phone`].
+    pub fn nth_phone(pair: u32, number: u16) -> Self {
+        Self { role: Role::Phone, pair, number }
     }
 
     /// The account's UUID.
     pub fn user(self) -> String {
-        uuid(USER, self.pair)
+        uuid(USER, 0, self.pair)
     }
 
     /// This device's UUID.
     pub fn device(self) -> String {
         match self.role {
             Role::Desktop => self.desktop_device(),
-            Role::Phone => uuid(PHONE, self.pair),
+            Role::Phone => uuid(PHONE, self.number, self.pair),
         }
     }
 
     /// The UUID of the pair's desktop.
     pub fn desktop_device(self) -> String {
-        uuid(DESKTOP, self.pair)
+        uuid(DESKTOP, 0, self.pair)
     }
 }
 
@@ -78,6 +85,8 @@ mod tests {
             Peer::desktop(2).user(),
             Peer::desktop(1).device(),
             Peer::phone(1).device(),
+            Peer::nth_phone(1, 1).device(),
+            Peer::nth_phone(1, u16::MAX).device(),
             Peer::phone(u32::MAX).device(),
         ];
         for (n, id) in ids.iter().enumerate() {
@@ -86,6 +95,6 @@ mod tests {
             assert!(!ids[..n].contains(id), "{id} twice");
         }
         assert_eq!(Peer::phone(7).desktop_device(), Peer::desktop(7).device());
-        assert_eq!(Peer::phone(7).user(), Peer::desktop(7).user());
+        assert_eq!(Peer::nth_phone(7, 9).user(), Peer::desktop(7).user());
     }
 }

@@ -86,19 +86,24 @@ impl Report {
         self.count("timeouts", recorder.timeouts());
     }
 
-    /// Adds the CPU seconds between two snapshots, and the server's share per thousand of what was done.
+    /// As [`Report::cpu_per`] for a thousand of what was done.
+    pub fn cpu(&mut self, before: &Snapshot, after: &Snapshot, per_thousand: &'static str, done: u64) {
+        self.cpu_per(before, after, per_thousand, 5, done as f64 / 1e3);
+    }
+
+    /// Adds the CPU seconds between two snapshots, and the server's share per unit of what was done, if anything was.
     ///
     /// `other_cpu_s` is what neither server nor generator used. When it is not small, the machine was shared: latencies then mean
     /// little, while CPU per thousand stays usable.
-    pub fn cpu(&mut self, before: &Snapshot, after: &Snapshot, per_thousand: &'static str, done: u64) {
+    pub fn cpu_per(&mut self, before: &Snapshot, after: &Snapshot, per_unit: &'static str, places: i32, units: f64) {
         let server = after.server.zip(before.server).map(|(after, before)| after - before);
         let generator = after.generator - before.generator;
         let other = after.machine - before.machine - generator - server.unwrap_or_default();
         self.number("server_cpu_s", 2, server);
         self.number("generator_cpu_s", 2, generator);
         self.number("other_cpu_s", 2, server.map(|_| other.max(0.0)));
-        if done > 0 {
-            self.number(per_thousand, 5, server.map(|seconds| seconds * 1e3 / done as f64));
+        if units > 0.0 {
+            self.number(per_unit, places, server.map(|seconds| seconds / units));
         }
     }
 

@@ -1,10 +1,12 @@
 //! The generator against the floor, over real sockets. What is asserted is that every byte came back; never how fast.
 
 use relay_bench::{
-    Error, floor, frame, idle,
+    Error, big,
+    event::{Stamp, Stream},
+    fanout, floor, frame, idle,
     link::Incoming,
     peer::Peer,
-    rpc, storm,
+    rpc, slow, storm,
     target::{Kin, Target},
 };
 use std::{net::SocketAddr, process::Stdio, time::Duration};
@@ -107,6 +109,18 @@ async fn a_message_reaches_the_other_end_of_its_own_room_only() {
 }
 
 #[tokio::test]
+async fn a_room_stays_while_somebody_is_on_the_way_into_it() {
+    let target = start_floor().await;
+    for _ in 0..100 {
+        let former = target.connect(Peer::desktop(1)).await.expect("a connection");
+        let (_gone, desktop) = tokio::join!(async { drop(former) }, target.connect(Peer::desktop(1)));
+        let mut phone = target.connect(Peer::phone(1)).await.expect("a connection");
+        phone.sender.send(b"to the desktop".to_vec()).await.expect("sent");
+        assert_eq!(desktop.expect("a connection").receiver.receive().await, Incoming::Message("to the desktop".into()));
+    }
+}
+
+#[tokio::test]
 async fn the_last_message_before_a_goodbye_still_arrives() {
     let target = start_floor().await;
     let mut phone = target.connect(Peer::phone(1)).await.expect("a connection");
@@ -169,6 +183,79 @@ async fn idle_pairs_stay_connected() {
     let (report, recorder) = idle::run(&target, Some(std::process::id()), &options).await.expect("a report");
     assert_eq!(report.value("errors"), Some(0.0), "{report}");
     assert_eq!(recorder.timeouts(), 0);
+}
+
+fn frames(rate: Option<f64>) -> fanout::Options {
+    fanout::Options { phones: 3, size: 300, rate, secs: SECONDS, warm: 0.0 }
+}
+
+#[tokio::test]
+async fn every_frame_reaches_every_phone_that_watches() {
+    let target = start_floor().await;
+    let (report, recorder) = fanout::run(&target, Some(std::process::id()), &frames(Some(3_000.0))).await.expect("a report");
+    recorder.judge().expect("nothing was lost");
+    // The i-th frame is due at i / (rate / phones), so the span holds this many of them, for each phone.
+    assert_eq!(recorder.count(), 900);
+    assert_eq!((report.value("lost"), report.value("payload_bytes"), report.value("rate")), (Some(0.0), Some(300.0), Some(3_000.0)));
+    for measured in ["delivered_per_s", "p50_us", "p99_us", "server_cpu_s_per_1k", "rss_mib"] {
+        assert!(report.value(measured).is_some_and(|value| value > 0.0), "{measured}\n{report}");
+    }
+}
+
+#[tokio::test]
+async fn heavy_the_highest_rate_is_searched_for_with_connections_of_each_trial_s_own() {
+    let target = start_floor().await;
+    let options = fanout::Options { phones: 1, secs: 0.05, ..frames(None) };
+    let (report, recorder) = fanout::run(&target, None, &options).await.expect("a report");
+    recorder.judge().expect("some rate was kept");
+    assert!(report.value("trials").is_some_and(|count| count >= 2.0), "{report}");
+    assert!(report.value("rate").is_some_and(|rate| rate > 0.0) && report.value("p99_us").is_some_and(|p99| p99 < 375e3), "{report}");
+}
+
+#[tokio::test]
+async fn a_frame_out_of_order_spoils_the_run() {
+    let target = start_floor().await;
+    let options = frames(Some(3_000.0));
+    let interfere = async {
+        loop {
+            let mut usurper = target.connect(Peer::desktop(0)).await.expect("a connection");
+            let frame = Stream::new(options.size).stamped(Stamp { number: 7, due_nanos: 0 }).to_vec();
+            usurper.sender.send(frame).await.expect("sent");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    // The phones' calls need the run's own desktop, so the other one comes when the frames have begun.
+    let late = async {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        interfere.await
+    };
+    let outcome = tokio::select! {
+        outcome = fanout::run(&target, None, &options) => outcome,
+        never = late => never,
+    };
+    let (_report, recorder) = outcome.expect("a report");
+    let Err(error @ Error::Unclean { .. }) = recorder.judge() else { panic!("a run with frames out of order was believed") };
+    assert!(error.to_string().contains("where frame"), "{error}");
+}
+
+#[tokio::test]
+async fn large_results_arrive_whole_and_their_memory_is_told() {
+    let target = start_floor().await;
+    let options = big::Options { mib: 1, count: 2, settle: 0.1 };
+    let (report, recorder) = big::run(&target, Some(std::process::id()), &options).await.expect("a report");
+    recorder.judge().expect("every result was right");
+    assert_eq!((report.value("results"), recorder.count()), (Some(2.0), 2));
+    for measured in ["mib_per_s", "one_peak_growth_mib", "one_kept_growth_mib", "peak_growth_mib", "kept_growth_mib"] {
+        assert!(report.value(measured).is_some(), "{measured}\n{report}");
+    }
+}
+
+#[tokio::test]
+async fn the_floor_is_not_measured_with_phones_that_read_nothing() {
+    let target = start_floor().await;
+    let options = slow::Options { frozen: 1, event_rate: 1.0, event_size: 0, rate: 1.0, rounds: 1, secs: SECONDS, warm: 0.0 };
+    let Err(error) = slow::run(&target, None, &options).await else { panic!("the floor has no lanes") };
+    assert!(error.to_string().contains("measure a relay"), "{error}");
 }
 
 #[tokio::test]

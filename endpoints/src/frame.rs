@@ -369,13 +369,13 @@ impl fmt::Display for RpcError {
 }
 
 /// Payload of `event` as a client gets it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
     /// Such as `device-status`.
     pub event_type: String,
     /// The desktop that sent it; absent for the relay's own.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_device_id: Option<DeviceId>,
     /// As received.
     pub payload: Box<RawValue>,

@@ -5,7 +5,7 @@
 //!
 //! * [`link`]: one registered websocket, frames as text in and out.
 //! * [`desktop`]: a desktop that answers requests and comes back after losing its socket.
-//! * [`phone`]: a phone that calls a desktop.
+//! * [`phone`]: a phone that calls a desktop and watches one of its sessions.
 //! * [`devices`], [`api_keys`]: the account's devices and API keys over HTTP.
 //!
 //! Values that only pass through (`params`, `result`, `error`) stay raw JSON text, so that no number is reformatted and no
@@ -18,6 +18,7 @@ pub mod backoff;
 mod clock;
 pub mod desktop;
 pub mod devices;
+pub mod event;
 pub mod frame;
 mod inbound;
 pub mod link;

@@ -224,6 +224,36 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
+/// Why a client is without a registered link.
+#[derive(Debug)]
+pub enum Cause {
+    /// It got none.
+    Open(OpenError),
+    /// It had one.
+    Ended(Ended),
+}
+
+impl Cause {
+    /// Whether trying again can help.
+    pub fn retryable(&self) -> bool {
+        match self {
+            Cause::Open(error) => error.retryable(),
+            Cause::Ended(ended) => ended.may_return(),
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Open(error) => error.fmt(f),
+            Cause::Ended(ended) => ended.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Cause {}
+
 /// An open websocket.
 pub struct Link {
     sender: LinkSender,

@@ -6,6 +6,7 @@
 
 use crate::{
     error::FrameError,
+    event::Event,
     identity::Scopes,
     register::Register,
     rpc::{Request, Response},
@@ -29,6 +30,8 @@ pub enum Inbound {
     Request(Request),
     /// `rpc.response`.
     Response(Response),
+    /// `event`.
+    Event(Event),
 }
 
 impl Inbound {
@@ -43,7 +46,7 @@ impl Inbound {
     /// Reads one message of a sender with these scopes.
     ///
     /// # Errors
-    /// [`FrameError::InvalidPayload`] or [`FrameError::UnknownMessageType`]; other errors depend on the socket's state.
+    /// [`FrameError::InvalidPayload`], [`FrameError::InvalidEvent`] or [`FrameError::UnknownMessageType`]; other errors depend on the socket's state.
     pub fn parse_with(scopes: Scopes, text: ByteString) -> Result<Self, FrameError> {
         let payload = {
             let mut deserializer = serde_json::Deserializer::from_str(&text);
@@ -56,6 +59,7 @@ impl Inbound {
             Payload::Ping => Ok(Inbound::Ping),
             Payload::Request(fields) => Ok(Inbound::Request(Request::read(scopes, &text, &fields)?)),
             Payload::Response(fields) => Ok(Inbound::Response(Response::read(&text, &fields)?)),
+            Payload::Event(fields) => Ok(Inbound::Event(Event::read(&text, &fields)?)),
             Payload::Unknown => Err(FrameError::UnknownMessageType),
         }
     }
@@ -138,6 +142,22 @@ raw_fields! {
     }
 }
 
+raw_fields! {
+    /// Payload of `event`.
+    EventFields {
+        event_type: "eventType",
+        payload: "payload",
+    }
+}
+
+raw_fields! {
+    /// Payload of the event `chat:timeline-interest`.
+    InterestFields {
+        app_session_id: "appSessionId",
+        active: "active",
+    }
+}
+
 /// Decodes a JSON string. `None` for any other JSON, and for a lone surrogate.
 pub(crate) fn string<'a>(raw: &'a RawValue) -> Option<Cow<'a, str>> {
     let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
@@ -150,6 +170,7 @@ enum Kind {
     Ping,
     Request,
     Response,
+    Event,
     Unknown,
 }
 
@@ -160,6 +181,7 @@ impl Kind {
             "ping" => Kind::Ping,
             "rpc.request" => Kind::Request,
             "rpc.response" => Kind::Response,
+            "event" => Kind::Event,
             _ => Kind::Unknown,
         }
     }
@@ -170,6 +192,7 @@ enum Payload<'a> {
     Ping,
     Request(RequestFields<'a>),
     Response(ResponseFields<'a>),
+    Event(EventFields<'a>),
     Unknown,
 }
 
@@ -182,6 +205,7 @@ impl<'de> DeserializeSeed<'de> for Kind {
             Kind::Ping => deserializer.deserialize_map(EmptyVisitor).map(|()| Payload::Ping),
             Kind::Request => RequestFields::deserialize(deserializer).map(Payload::Request),
             Kind::Response => ResponseFields::deserialize(deserializer).map(Payload::Response),
+            Kind::Event => EventFields::deserialize(deserializer).map(Payload::Event),
             Kind::Unknown => IgnoredAny::deserialize(deserializer).map(|_| Payload::Unknown),
         }
     }

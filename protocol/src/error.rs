@@ -21,18 +21,21 @@ pub enum FrameError {
     NotRegistered,
     /// The socket is registered, or its registration is being decided.
     AlreadyRegistered,
-    /// Requests come from phones, responses from desktops.
+    /// Requests and timeline interest come from phones, responses and all other events from desktops.
     WrongRole,
+    /// An event's name is ill-formed, or not one that clients send. The detail says which.
+    InvalidEvent(&'static str),
 }
 
 impl FrameError {
     /// Every variant, with an empty detail.
-    pub const ALL: [FrameError; 5] = [
+    pub const ALL: [FrameError; 6] = [
         FrameError::InvalidPayload(String::new()),
         FrameError::UnknownMessageType,
         FrameError::NotRegistered,
         FrameError::AlreadyRegistered,
         FrameError::WrongRole,
+        FrameError::InvalidEvent(""),
     ];
 
     /// `InvalidPayload` with a bounded detail.
@@ -52,6 +55,7 @@ impl FrameError {
             FrameError::NotRegistered => "notRegistered",
             FrameError::AlreadyRegistered => "alreadyRegistered",
             FrameError::WrongRole => "wrongRole",
+            FrameError::InvalidEvent(_) => "invalidEvent",
         }
     }
 
@@ -62,7 +66,8 @@ impl FrameError {
             FrameError::UnknownMessageType => "No message has this type.".into(),
             FrameError::NotRegistered => "Register first; until then only register and ping are taken.".into(),
             FrameError::AlreadyRegistered => "This socket is registered; open another one to register again.".into(),
-            FrameError::WrongRole => "Phones send rpc.request, desktops send rpc.response.".into(),
+            FrameError::WrongRole => "Phones send rpc.request and chat:timeline-interest, desktops rpc.response and other events.".into(),
+            FrameError::InvalidEvent(detail) => format!("No client sends this event: {detail}").into(),
         }
     }
 

@@ -79,6 +79,11 @@ uuid_id! {
     RelayInstanceId
 }
 
+uuid_id! {
+    /// One time during which a session of a desktop had interest. New whenever interest begins; timeline frames show it.
+    AuthorizationGeneration
+}
+
 /// Where frames go: one desktop, or one phone's view of one desktop. At most one live connection per route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Route {

@@ -8,6 +8,7 @@ pub mod contract;
 pub mod device;
 pub mod envelope;
 pub mod error;
+pub mod event;
 pub mod glance;
 pub mod id;
 pub mod identity;

@@ -41,6 +41,14 @@ pub const PENDING_PER_USER_MAX: usize = 512;
 pub const SYNC_HISTORY_SESSIONS_MAX: usize = 256;
 /// Longest session id in `params` that the relay types, in bytes of decoded UTF-8. Device-lane section 6, of `appSessionId`.
 pub const SESSION_ID_BYTES_MAX: usize = 1_024;
+/// Longest name of an event. Device-lane section 6.
+pub const EVENT_NAME_BYTES_MAX: usize = 128;
+/// Longest `timelineKey`, in bytes of decoded UTF-8. As long as a session id may be: each pending frame keeps one.
+pub const TIMELINE_KEY_BYTES_MAX: usize = 1_024;
+/// How long a lease lasts from its last renewal. Seed.
+pub const TIMELINE_LEASE: Duration = Duration::from_secs(60);
+/// How often a phone renews its lease. Seed.
+pub const TIMELINE_RENEWAL: Duration = Duration::from_secs(20);
 /// Highest history revision: the last integer that every client's JSON numbers hold exactly.
 pub const HISTORY_REVISION_MAX: u64 = (1 << 53) - 1;
 /// A record's life where no other rule names one. Seed.
@@ -77,11 +85,19 @@ pub const OUTBOUND_TOTAL_BYTES_MAX: usize = 1024 * 1024 * 1024;
 pub const INBOUND_TOTAL_BYTES_MAX: usize = 1024 * 1024 * 1024;
 /// A connection whose lane is full is retired when its transport took nothing for this long. Device-lane section 6.
 pub const SATURATED_AFTER: Duration = Duration::from_secs(1);
+/// How long the first pending event of a phone waits for others to be written with it. Seed.
+pub const EVENT_FLUSH_INTERVAL: Duration = Duration::from_millis(250);
+/// Pending bytes of events that do not wait for others any more. Device-lane section 6.
+pub const EVENT_FLUSH_BYTES: usize = 64 * 1024;
+/// Bytes of pending events at which a phone's buffer is full, and the largest event that counts among them. Seed.
+pub const EVENT_LANE_BYTES_MAX: usize = 512 * 1024;
 /// How long compatibility rules are used before they are read again. Seed.
 pub const POLICY_CACHE: Duration = Duration::from_secs(60);
 
 const _: () = assert!(PENDING_PER_CLIENT_MAX <= PENDING_PER_DESKTOP_MAX && PENDING_PER_DESKTOP_MAX <= PENDING_PER_USER_MAX);
 const _: () = assert!(PENDING_PER_USER_MAX <= PENDING_PER_PROCESS_MAX);
 const _: () = assert!(MESSAGE_BYTES_MAX + ENVELOPE_BYTES_MAX <= OUTBOUND_BYTES_MAX);
+const _: () = assert!(EVENT_FLUSH_BYTES <= EVENT_LANE_BYTES_MAX && EVENT_LANE_BYTES_MAX <= OUTBOUND_BYTES_MAX);
 const _: () = assert!(OUTBOUND_BYTES_MAX <= OUTBOUND_TOTAL_BYTES_MAX && MESSAGE_BYTES_MAX <= INBOUND_TOTAL_BYTES_MAX);
+const _: () = assert!(TIMELINE_RENEWAL.as_secs() * 2 < TIMELINE_LEASE.as_secs());
 const _: () = assert!(HEARTBEAT_INTERVAL.as_secs() * 2 < SILENCE_TIMEOUT.as_secs());

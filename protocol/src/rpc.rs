@@ -10,7 +10,7 @@ use crate::{
     identity::Scopes,
     limits::RPC_ID_BYTES_MAX,
     params,
-    text::{Text, TextWriter},
+    text::{Span, Text, TextWriter, span},
     trace_context::{is_traceparent, is_tracestate},
 };
 use bytes::Bytes;
@@ -19,7 +19,6 @@ use serde_json::value::RawValue;
 use std::{
     fmt,
     hash::{BuildHasher, Hash, Hasher},
-    ops::Range,
 };
 
 /// What identifies an open request at its desktop: the id, decoded and trimmed. Two ids that differ in surrounding blanks are one.
@@ -57,16 +56,6 @@ impl fmt::Debug for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&*self.0, f)
     }
-}
-
-/// A field inside a message, as a range of its text.
-type Span = Range<usize>;
-
-/// Where `part` lies in `whole`. Both come from the same text: `part` was borrowed from it by the parser.
-fn span(whole: &ByteString, part: &str) -> Span {
-    let start = part.as_ptr() as usize - whole.as_ptr() as usize;
-    debug_assert!(start + part.len() <= whole.len());
-    start..start + part.len()
 }
 
 /// A phone's request that may be forwarded if routing allows.

@@ -2,10 +2,20 @@
 
 use bytes::Bytes;
 use serde::Serialize;
-use std::fmt;
+use std::{fmt, ops::Range};
 
 /// From this size on a value is shared with the message that it came in; below, copying it is cheaper than another piece.
 const SHARE_FROM_BYTES: usize = 4 * 1024;
+
+/// A part of an inbound message, as a range of its text.
+pub(crate) type Span = Range<usize>;
+
+/// Where `part` lies in `whole`. Both come from the same text: `part` was borrowed from it by the parser.
+pub(crate) fn span(whole: &str, part: &str) -> Span {
+    let start = part.as_ptr() as usize - whole.as_ptr() as usize;
+    debug_assert!(start + part.len() <= whole.len());
+    start..start + part.len()
+}
 
 /// The UTF-8 text of one outgoing message. Cheap to clone: a fan-out shares the bytes.
 #[derive(Clone, PartialEq, Eq)]

@@ -3,15 +3,19 @@
 use super::{
     CliError,
     access::Access,
-    explain::{Who, why_not_open},
+    explain::{Who, why_away},
     help_end,
 };
-use crate::{limits::DESKTOP_TOKEN_TTL, signals::EndSignals};
+use crate::{
+    config::Period,
+    limits::{CONFIGURED_DURATION_MAX, DESKTOP_TOKEN_TTL},
+    signals::EndSignals,
+};
 use relay_endpoints::{
-    desktop::{Cause, Desktop, DesktopOptions, SampleRouter, State},
+    desktop::{DemoTimeline, Desktop, DesktopOptions, SampleRouter, State},
     link::LinkOptions,
 };
-use relay_protocol::{close::CloseReason, device::Role, id::DeviceId};
+use relay_protocol::{device::Role, id::DeviceId};
 use std::io::{Write, stdout};
 
 /// Run a sample desktop that phones can call, until Ctrl-C
@@ -20,7 +24,10 @@ use std::io::{Write, stdout};
 #[derive(clap::Args, Debug)]
 #[command(after_help = help_end(&["\
 relay desktop --user 0f8fad5b-d9cb-469f-a165-70867728950e \\
---device de5c0000-0000-4000-8000-000000000003"]))]
+--device de5c0000-0000-4000-8000-000000000003",
+"\
+relay desktop --user 0f8fad5b-d9cb-469f-a165-70867728950e \\
+--device de5c0000-0000-4000-8000-000000000003 --demo-timeline 200ms"]))]
 pub struct Args {
     /// Device ID of the desktop, as `relay device add` printed it
     #[arg(long, value_name = "UUID")]
@@ -28,6 +35,10 @@ pub struct Args {
     /// Name that it sends when it registers; the relay shows the one of `relay device add`
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// While a phone watches a session, send a made-up timeline of it, a step each INTERVAL (1s if none is given): a draft that grows
+    /// and is replaced, numbered entries, and now and then an event demo:tick
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s", value_parser = interval)]
+    demo_timeline: Option<Period>,
     /// Where and as whom
     #[command(flatten)]
     access: Access,
@@ -44,13 +55,6 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     let who = Who { role: Role::Desktop, device: args.device, target: None };
     let mut options = DesktopOptions::new(LinkOptions::desktop(url.clone(), token), args.device);
     options.device_name = args.name;
-    let why = |cause: &Cause| match cause {
-        Cause::Open(error) => why_not_open(error, &url, who),
-        Cause::Ended(ended) if ended.code() == CloseReason::Replaced.code() => {
-            format!("{ended}\nanother program registered {} and took its place", who.device)
-        }
-        Cause::Ended(ended) => ended.to_string(),
-    };
     let mut last_line = String::new();
     let print_state = |state: &State| {
         let line = match state {
@@ -59,7 +63,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
                 format!("registered desktop {} at {url} (connection {}, {session})", who.device, registered.connection_id)
             }
             // A hint's second line would make two lines of one change.
-            State::Waiting { cause, .. } => format!("not connected: {}; trying again", why(cause).replace('\n', "; ")),
+            State::Waiting { cause, .. } => format!("not connected: {}; trying again", why_away(cause, &url, who).replace('\n', "; ")),
         };
         // An attempt that failed like the one before changes nothing.
         if line != last_line {
@@ -70,5 +74,44 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     };
     let mut signals = EndSignals::catch().map_err(CliError::failed)?;
     let desktop = Desktop::new(options, SampleRouter);
-    desktop.run_until(signals.next(), print_state).await.map_err(|cause| CliError::refused(cause.retryable(), why(&cause)))
+    let demo = args.demo_timeline.map(|every| DemoTimeline::default().run(desktop.publisher(), every.0));
+    // It ends with the desktop, whose publisher it has.
+    let _demo = demo.map(tokio::spawn);
+    desktop.run_until(signals.next(), print_state).await.map_err(|cause| CliError::refused(cause.retryable(), why_away(&cause, &url, who)))
+}
+
+fn interval(text: &str) -> Result<Period, String> {
+    let interval: Period = text.parse().map_err(|error: humantime::DurationError| error.to_string())?;
+    if interval.0.is_zero() || interval.0 > CONFIGURED_DURATION_MAX {
+        return Err(format!("it is longer than zero and at most {}", Period(CONFIGURED_DURATION_MAX)));
+    }
+    Ok(interval)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        desktop: Args,
+    }
+
+    fn parse(rest: &[&str]) -> Result<Option<Period>, clap::Error> {
+        let start = ["relay", "--token", "t", "--device", "0f8fad5b-d9cb-469f-a165-70867728950e"];
+        Cli::try_parse_from(start.iter().chain(rest)).map(|cli| cli.desktop.demo_timeline)
+    }
+
+    #[test]
+    fn the_demo_timeline_has_an_interval_that_is_no_zero() {
+        assert_eq!(parse(&[]).unwrap(), None);
+        assert_eq!(parse(&["--demo-timeline"]).unwrap(), Some("1s".parse().unwrap()));
+        assert_eq!(parse(&["--demo-timeline", "--name", "n"]).unwrap(), Some("1s".parse().unwrap()));
+        assert_eq!(parse(&["--demo-timeline", "20ms"]).unwrap(), Some("20ms".parse().unwrap()));
+        for wrong in ["0s", "soon", "99999999999y"] {
+            assert_eq!(parse(&["--demo-timeline", wrong]).unwrap_err().exit_code(), 2, "{wrong}");
+        }
+    }
 }

@@ -4,9 +4,9 @@ use super::CliError;
 use relay_endpoints::{
     address::RelayAddress,
     devices::ApiError,
-    link::{ConnectError, OpenError, RegisterError},
+    link::{Cause, ConnectError, OpenError, RegisterError},
 };
-use relay_protocol::{device::Role, id::DeviceId};
+use relay_protocol::{close::CloseReason, device::Role, id::DeviceId};
 use std::io::ErrorKind;
 
 /// Who wanted to connect, for the hints.
@@ -32,7 +32,7 @@ pub(super) fn open_error(error: &OpenError, url: &RelayAddress, who: Who) -> Cli
 }
 
 /// The same as a text alone.
-pub(super) fn why_not_open(error: &OpenError, url: &RelayAddress, who: Who) -> String {
+fn why_not_open(error: &OpenError, url: &RelayAddress, who: Who) -> String {
     match error {
         OpenError::Connect(error) => why_not_connected(error, url),
         OpenError::Register(RegisterError::Refused(refusal)) => match hint(&refusal.code, who) {
@@ -43,6 +43,17 @@ pub(super) fn why_not_open(error: &OpenError, url: &RelayAddress, who: Who) -> S
         OpenError::Register(RegisterError::Ended(_) | RegisterError::Malformed(_) | RegisterError::TimedOut) => {
             format!("no registration at {url}: {error}")
         }
+    }
+}
+
+/// Why a client that comes back by itself has no connection.
+pub(super) fn why_away(cause: &Cause, url: &RelayAddress, who: Who) -> String {
+    match cause {
+        Cause::Open(error) => why_not_open(error, url, who),
+        Cause::Ended(ended) if ended.code() == CloseReason::Replaced.code() => {
+            format!("{ended}\nanother program registered {} and took its place", who.device)
+        }
+        Cause::Ended(ended) => ended.to_string(),
     }
 }
 

@@ -60,7 +60,7 @@ pub enum Command {
     Migrate(migrate::Args),
     /// Run a sample desktop that phones can call, until Ctrl-C
     Desktop(desktop::Args),
-    /// Do what a phone does: call a desktop
+    /// Do what a phone does: call a desktop, watch one of its sessions
     Phone(phone::Args),
     /// Measure what a relay costs, beside the least that any relay costs here (the floor)
     #[command(subcommand, after_help = help_end(&["relay bench rpc --pairs 50 --window 4 --size 200"]))]
@@ -182,7 +182,11 @@ fn run(command: Command) -> Result<(), CliError> {
 
 /// Runs a client command on a small runtime of its own.
 fn block_on(work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::failed)?.block_on(work)
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::failed)?;
+    let outcome = runtime.block_on(work);
+    // A write to a standard output that nobody reads must not keep the process.
+    runtime.shutdown_background();
+    outcome
 }
 
 /// Writes to standard output. A reader that left early, like `head`, is no failure.

@@ -1,5 +1,7 @@
 //! `relay phone`: what a phone does, from a terminal.
 
+mod watch;
+
 use super::{
     CliError,
     access::Access,
@@ -8,9 +10,10 @@ use super::{
 };
 use crate::{
     config::Period,
-    limits::{OWN_TOKEN_TTL, PHONE_WAIT, PHONE_WAIT_BACKOFF},
+    limits::{DESKTOP_TOKEN_TTL, OWN_TOKEN_TTL, PHONE_WAIT, PHONE_WAIT_BACKOFF},
 };
 use relay_endpoints::{
+    address::RelayAddress,
     backoff::Backoff,
     frame::{Outcome, RpcError},
     link::{ConnectError, LinkOptions, OpenError},
@@ -19,11 +22,14 @@ use relay_endpoints::{
 use relay_protocol::{contract, device::Role, error::RpcRefusal, id::DeviceId};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use std::fmt::Display;
+use std::{
+    fmt::Display,
+    io::{Write, stderr},
+};
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
-/// Act as a phone: call a method of a desktop
+/// Act as a phone: call a method of a desktop, or watch one of its sessions
 #[derive(clap::Args, Debug)]
 #[command(after_help = help_end(&["\
 relay phone --user 0f8fad5b-d9cb-469f-a165-70867728950e \\
@@ -37,10 +43,10 @@ pub struct Args {
     /// Device ID of the desktop to talk to
     #[arg(long, value_name = "UUID")]
     desktop: DeviceId,
-    /// Keep trying for this long while the desktop is offline or reconnecting, or the relay asks to try later
+    /// Keep trying for this long while the relay asks to try later, or the desktop of a call is offline or reconnecting
     #[arg(long, global = true, value_name = "DURATION", default_value_t = Period(PHONE_WAIT))]
     wait: Period,
-    /// Print {"id":…,"result":…} or {"id":…,"error":…} instead of the bare result
+    /// Print {"id":…,"result":…} or {"id":…,"error":…} instead of a call's bare result; what watch prints is JSON anyway
     #[arg(long, global = true)]
     json: bool,
     /// Where and as whom
@@ -53,6 +59,7 @@ pub struct Args {
 #[derive(clap::Subcommand, Debug)]
 enum PhoneCommand {
     Call(CallArgs),
+    Watch(watch::Args),
 }
 
 /// Call one method and print its result exactly as it came
@@ -85,28 +92,35 @@ fn json(text: &str) -> Result<Box<RawValue>, String> {
 /// # Errors
 /// There is no token to be had, the relay or the desktop refused, or no answer came.
 pub async fn run(args: Args) -> Result<(), CliError> {
-    let token = args.access.bearer(OWN_TOKEN_TTL)?;
+    let ttl = match &args.command {
+        PhoneCommand::Call(_) => OWN_TOKEN_TTL,
+        // Shown again whenever it reconnects.
+        PhoneCommand::Watch(_) => DESKTOP_TOKEN_TTL,
+    };
+    let token = args.access.bearer(ttl)?;
     let url = args.access.url;
     let options = PhoneOptions::new(LinkOptions::phone(url.clone(), token, args.desktop), args.device);
     let who = Who { role: Role::Mobile, device: args.device, target: Some(args.desktop) };
-    let mut patience = Patience::new(args.wait);
-    let PhoneCommand::Call(call_args) = args.command;
-    let request = call_args.into_request();
+    let dialer = Dialer { options, url, who, patience: Patience::new(args.wait) };
+    match args.command {
+        PhoneCommand::Call(call) => run_call(call, args.json, dialer).await,
+        PhoneCommand::Watch(watch) => watch::run(watch, dialer).await,
+    }
+}
+
+async fn run_call(args: CallArgs, as_json: bool, mut dialer: Dialer) -> Result<(), CliError> {
+    let request = args.into_request();
     let mut phone = None;
     loop {
         // Between two attempts the link may end; nothing is open on it then.
         let live = match phone.take().filter(|phone: &Phone| phone.ended().is_none()) {
             Some(phone) => phone,
-            None => match Phone::connect(options.clone()).await {
-                Ok(phone) => phone,
-                Err(error) if is_refused_for_now(&error) && patience.wait(&error).await => continue,
-                Err(error) => return Err(open_error(&error, &url, who)),
-            },
+            None => dialer.connect().await?,
         };
-        let called = call(&live, request.clone(), args.json).await;
+        let called = call(&live, request.clone(), as_json).await;
         if let Ok(Called::Refused { refusal, .. }) = &called
             && is_desktop_away(refusal)
-            && patience.wait(refusal).await
+            && dialer.patience.wait(refusal).await
         {
             phone = Some(live);
             continue;
@@ -115,13 +129,39 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         match called? {
             Called::Done => return Ok(()),
             Called::Refused { id, refusal } => {
-                if args.json {
+                if as_json {
                     print(format_args!("{}\n", to_json(&Answer::error(&id, &refusal))))?;
                 }
                 return Err(refused(&refusal));
             }
         }
     }
+}
+
+/// What a phone needs to connect, and for how long it tries.
+struct Dialer {
+    options: PhoneOptions,
+    url: RelayAddress,
+    who: Who,
+    patience: Patience,
+}
+
+impl Dialer {
+    /// Connects, and tries again while the relay refuses for now and there is patience.
+    async fn connect(&mut self) -> Result<Phone, CliError> {
+        loop {
+            match Phone::connect(self.options.clone()).await {
+                Ok(phone) => return Ok(phone),
+                Err(error) if is_refused_for_now(&error) && self.patience.wait(&error).await => {}
+                Err(error) => return Err(open_error(&error, &self.url, self.who)),
+            }
+        }
+    }
+}
+
+/// Tells somebody at the terminal. Nobody is left to tell when standard error is gone.
+fn tell(text: impl Display) {
+    let _ = writeln!(stderr(), "{text}");
 }
 
 /// How long to go on trying, and how often.
@@ -144,7 +184,7 @@ impl Patience {
             return false;
         }
         if !self.announced {
-            eprintln!("{}; trying again for up to {}", why.to_string().trim_end_matches('.'), self.wait);
+            tell(format_args!("{}; trying again for up to {}", why.to_string().trim_end_matches('.'), self.wait));
             self.announced = true;
         }
         sleep_until(self.until.min(now + self.backoff.next_wait(&mut rand::rng()))).await;
@@ -190,8 +230,8 @@ async fn call(phone: &Phone, request: Request, as_json: bool) -> Result<Called, 
     let mut call = phone.start(request).await.map_err(|error| unanswered(&error))?;
     loop {
         match call.next().await {
-            Ok(Step::Progress(Outcome::Result(progress))) => eprintln!("progress: {progress}"),
-            Ok(Step::Progress(Outcome::Error(error))) => eprintln!("progress: {}", error.raw()),
+            Ok(Step::Progress(Outcome::Result(progress))) => tell(format_args!("progress: {progress}")),
+            Ok(Step::Progress(Outcome::Error(error))) => tell(format_args!("progress: {}", error.raw())),
             Ok(Step::Final(result)) => {
                 if as_json {
                     print(format_args!("{}\n", to_json(&Answer::result(call.id(), &result))))?;
@@ -274,14 +314,17 @@ mod tests {
         Cli::try_parse_from(start.iter().chain(rest)).map(|cli| cli.phone)
     }
 
+    fn parse_call(rest: &[&str]) -> CallArgs {
+        let PhoneCommand::Call(call) = parse(rest).unwrap().command else { panic!("a call was typed") };
+        call
+    }
+
     #[test]
     fn params_are_kept_as_typed() {
         for params in [r#"{ "b":1.0, "a":"\ud800" }"#, "-1", "null", "[]"] {
-            let PhoneCommand::Call(call) = parse(&[params]).unwrap().command;
-            assert_eq!(call.params.unwrap().get(), params);
+            assert_eq!(parse_call(&[params]).params.unwrap().get(), params);
         }
-        let PhoneCommand::Call(call) = parse(&[]).unwrap().command;
-        assert!(call.params.is_none());
+        assert!(parse_call(&[]).params.is_none());
     }
 
     #[test]
@@ -310,7 +353,7 @@ mod tests {
     #[test]
     fn a_mutation_has_one_key_for_all_attempts() {
         let request = |method: &str| {
-            let PhoneCommand::Call(mut call) = parse(&[]).unwrap().command;
+            let mut call = parse_call(&[]);
             call.method = method.to_owned();
             call.into_request()
         };

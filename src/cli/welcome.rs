@@ -44,8 +44,9 @@ impl Welcome<'_> {
         vec![
             format!("{program} device add {user}--role desktop --name 'Demo desktop' --device {desktop}{flags}"),
             format!("{program} device add {user}--role mobile --name 'Demo phone' --device {phone}{flags}"),
-            format!("{program} desktop {user}--device {desktop}{flags} &"),
+            format!("{program} desktop {user}--device {desktop}{flags} --demo-timeline &"),
             format!("{program} phone {user}--device {phone} --desktop {desktop}{flags} call system.ping"),
+            format!("{program} phone {user}--device {phone} --desktop {desktop}{flags} watch demo --for 5s"),
         ]
     }
 
@@ -91,7 +92,7 @@ impl fmt::Display for Welcome<'_> {
         }
         writeln!(f)?;
         writeln!(f, "Try it: type these lines into a second terminal, in this directory. They add a desktop and a phone, start the")?;
-        writeln!(f, "desktop, and let the phone call it:")?;
+        writeln!(f, "desktop, let the phone call it, and show what the phone sees of a session for five seconds:")?;
         writeln!(f)?;
         if !self.takes_own_tokens() {
             writeln!(f, "  export RELAY_TOKEN=…  # an account token of your issuer; its sub is the account")?;
@@ -185,9 +186,12 @@ mod tests {
                  --device de5c0000-0000-4000-8000-000000000003",
                 "relay device add --user a11ce000-0000-4000-8000-000000000001 --role mobile --name 'Demo phone' \
                  --device f0e00000-0000-4000-8000-000000000004",
-                "relay desktop --user a11ce000-0000-4000-8000-000000000001 --device de5c0000-0000-4000-8000-000000000003 &",
+                "relay desktop --user a11ce000-0000-4000-8000-000000000001 --device de5c0000-0000-4000-8000-000000000003 \
+                 --demo-timeline &",
                 "relay phone --user a11ce000-0000-4000-8000-000000000001 --device f0e00000-0000-4000-8000-000000000004 \
                  --desktop de5c0000-0000-4000-8000-000000000003 call system.ping",
+                "relay phone --user a11ce000-0000-4000-8000-000000000001 --device f0e00000-0000-4000-8000-000000000004 \
+                 --desktop de5c0000-0000-4000-8000-000000000003 watch demo --for 5s",
             ]
         );
         let lines: BTreeSet<&str> = text.lines().map(str::trim).collect();

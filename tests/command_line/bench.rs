@@ -77,6 +77,55 @@ fn storms_and_idle_connections_are_compared_as_well_and_shown_as_a_table() {
 }
 
 #[test]
+fn timelines_to_many_phones_are_compared_and_nothing_of_them_is_lost() {
+    let directory = DataDir::with_sqlite();
+    let report = bench(&directory, &["fanout", "--phones=3", "--rate=600", "--size=300", "--secs=0.5", "--warm=0", "--json"]);
+    let compared = compared(&report);
+    for measure in ["server_cpu_s_per_1k", "delivered_per_s", "p50_us", "p99_us", "rss_mib"] {
+        assert!(compared.contains(measure), "no {measure} in {report}");
+    }
+    for server in ["floor", "relay"] {
+        let figures = &report[server][0];
+        assert_eq!((&figures["target"], &figures["phones"], &figures["payload_bytes"]), (&server.into(), &3.into(), &300.into()));
+        assert_eq!((&figures["lost"], &figures["errors"]), (&0.into(), &0.into()), "{figures}");
+        assert!(figures["delivered"].as_u64().unwrap() > 0, "{figures}");
+    }
+}
+
+#[test]
+fn the_memory_of_large_results_is_compared() {
+    let directory = DataDir::with_sqlite();
+    let report = bench(&directory, &["big", "--mib=2", "--count=2", "--settle=0.1", "--json"]);
+    let compared = compared(&report);
+    for measure in ["mib_per_s", "server_cpu_s_per_gib", "one_peak_growth_mib", "one_kept_growth_mib", "peak_growth_mib", "kept_growth_mib"]
+    {
+        assert!(compared.contains(measure), "no {measure} in {report}");
+    }
+    for server in ["floor", "relay"] {
+        let figures = &report[server][0];
+        assert_eq!((&figures["mib"], &figures["results"], &figures["errors"]), (&2.into(), &2.into(), &0.into()), "{figures}");
+        assert!(figures["one_peak_growth_mib"].as_f64().unwrap() >= figures["one_kept_growth_mib"].as_f64().unwrap(), "{figures}");
+    }
+}
+
+/// A connection whose lane has been full for a second is closed, and ended 2 s later: within the span, and then the phone comes back.
+#[test]
+fn heavy_a_pair_is_measured_without_and_with_phones_that_read_nothing() {
+    let directory = DataDir::with_sqlite();
+    let crowd = ["slow", "--frozen=3", "--rounds=1", "--rate=50", "--json"];
+    let heavy = bench(&directory, &[&crowd[..], &["--event-rate=100", "--event-size=65536", "--secs=10", "--warm=0"]].concat());
+    let light = bench(&directory, &[&crowd[..], &["--event-rate=5", "--event-size=200", "--secs=0.5", "--warm=0"]].concat());
+    for report in [&heavy, &light] {
+        assert_eq!((&report["scenario"], &report["frozen"], &report["errors"]), (&"slow".into(), &3.into(), &0.into()), "{report}");
+        for measure in ["p99_us_without", "p99_us_with", "p99_ratio", "peak_rss_mib_without", "peak_rss_mib_with", "peak_kib_per_frozen"] {
+            assert!(report[measure].is_number(), "no {measure} in {report}");
+        }
+    }
+    assert!(heavy["retired"].as_u64().unwrap() >= 3 && heavy["retired_after_s_p50"].as_f64().unwrap() > 1.0, "{heavy}");
+    assert_eq!((&light["retired"], &light["retired_after_s_p50"]), (&0.into(), &Value::Null), "{light}");
+}
+
+#[test]
 fn what_cannot_be_measured_ends_by_its_cause() {
     let directory = DataDir::with_sqlite();
     let run = |arguments: &[&str]| {

@@ -14,7 +14,7 @@ use tokio::{
 use tokio_tungstenite::{WebSocketStream, accept_async, tungstenite::Message};
 
 const PHONE: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
-const DESKTOP: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
+pub(super) const DESKTOP: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 
 pub(super) fn client(url: &str, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_relay"));
@@ -25,8 +25,12 @@ pub(super) fn client(url: &str, args: &[&str]) -> Command {
     command
 }
 
+pub(super) fn phone_command(url: &str, rest: &[&str]) -> Command {
+    client(url, &[&["phone", "--device", PHONE, "--desktop", DESKTOP], rest].concat())
+}
+
 pub(super) fn phone(url: &str, call: &[&str]) -> Command {
-    client(url, &[&["phone", "--device", PHONE, "--desktop", DESKTOP, "call"], call].concat())
+    phone_command(url, &[&["call"], call].concat())
 }
 
 pub(super) async fn output(mut command: Command) -> Output {

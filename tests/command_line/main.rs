@@ -8,6 +8,7 @@
 //! | `database` | a database server that is not there, or refuses |
 //! | `clients` | `relay desktop` and `relay phone` against a server that does what each test needs |
 //! | `waiting` | `relay phone` while its desktop is away |
+//! | `watching` | `relay phone … watch` and the demo timeline of `relay desktop` |
 //! | `bench` | `relay bench`: what it starts, prints and leaves behind |
 //! | `logs` | which lines there are, and what is in none of them |
 
@@ -24,6 +25,7 @@ mod printed;
 mod serve;
 mod use_of;
 mod waiting;
+mod watching;
 
 use serde_json::Value;
 use std::{
@@ -72,7 +74,7 @@ impl Server {
         // The last command of the start-up text says that it serves.
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let mut start_up_text = Vec::new();
-        while start_up_text.last().is_none_or(|line: &String| !line.ends_with(" call system.ping")) {
+        while start_up_text.last().is_none_or(|line: &String| !line.ends_with(" watch demo --for 5s")) {
             start_up_text.push(lines.next().expect("it ended before it served").unwrap());
         }
         let ready: Value = serde_json::from_slice(&std::fs::read(directory.path().join("ready.json")).unwrap()).unwrap();

@@ -13,7 +13,7 @@ use tokio::{process::Command, time::timeout};
 fn the_printed_device_commands_work_as_they_stand_and_stay_the_same() {
     let directory = DataDir::new();
     let server = Server::start(&directory, &[]);
-    assert_eq!(server.commands().len(), 4, "{:?}", server.start_up_text);
+    assert_eq!(server.commands().len(), 5, "{:?}", server.start_up_text);
     for _first_and_again in 0..2 {
         for command in server.commands().iter().filter(|command| command.contains(" device add ")) {
             let ran = std::process::Command::new("sh").current_dir(directory.path()).env_clear().args(["-c", command]).output().unwrap();
@@ -61,7 +61,7 @@ impl Drop for Shell {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_printed_commands_typed_as_one_block_get_system_ping_answered() {
+async fn the_printed_commands_typed_as_one_block_get_system_ping_answered_and_show_a_timeline() {
     let directory = DataDir::new();
     let server = Server::start(&directory, &[]);
     let block = server.commands().join("\n");
@@ -74,7 +74,11 @@ async fn the_printed_commands_typed_as_one_block_get_system_ping_answered() {
     let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap();
     let (stdout, stderr) = (read("stdout"), read("stderr"));
     assert!(status.success(), "{status}\n{stdout}\n{stderr}");
-    let answer: Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
+    // The desktop's own lines and the table of devices are none.
+    let printed: Vec<Value> = stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let (answer, events) = printed.split_first().unwrap_or_else(|| panic!("{stdout}"));
     assert_eq!((&answer["ok"], &answer["service"]), (&Value::Bool(true), &Value::from("desktop-relay")), "{stdout}");
+    let drafts = events.iter().filter(|event| event["eventType"] == "chat:stream" && event["payload"]["kind"] == "draft").count();
+    assert!((3..=6).contains(&drafts), "a second lies between two: {stdout}");
     assert_eq!(server.end("-TERM"), Some(0));
 }

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod coalescing;
 mod others;
 mod suspended;
 mod vanished;
@@ -191,6 +192,12 @@ async fn a_stalled_network_without_traffic_is_found_by_its_silence() {
 /// A large result on its way to a phone that reads nothing for the moment.
 async fn half_taken_result(rig: &Rig, desktop: &mut RawSocket, bytes: usize) -> (RawSocket, String) {
     let mut phone = registered(&freezing(rig.account.raw_phone()), rig.account.phones[0]).await;
+    let result = stands_still(rig, desktop, &mut phone, bytes).await;
+    (phone, result)
+}
+
+/// Has the first phone ask for a large result and take none of it until its transport stands still.
+async fn stands_still(rig: &Rig, desktop: &mut RawSocket, phone: &mut RawSocket, bytes: usize) -> String {
     phone.text(&request("large", "1")).await;
     let received = next_of(desktop, "rpc.request").await;
     let result = result(bytes);
@@ -204,7 +211,7 @@ async fn half_taken_result(rig: &Rig, desktop: &mut RawSocket, bytes: usize) -> 
     })
     .await;
     assert!(queued < bytes, "nothing of it was taken");
-    (phone, result)
+    result
 }
 
 /// A result, and the flag that lets it pass. Twice as much may wait, so that the lane is not full.

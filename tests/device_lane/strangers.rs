@@ -231,7 +231,8 @@ async fn frames_reach_nothing_of_another_account() {
         let event = json!({"type": "event", "payload": {"eventType": "device-status",
             "payload": {"deviceId": case.owner.desktops[0], "status": "disconnected"}}});
         sender.text(&event.to_string()).await;
-        assert!(next_of(sender, "error").await.contains("\"code\""), "no client tells another one's presence");
+        let error = next_of(sender, "error").await;
+        assert_eq!(payload_field(&error, "code"), "\"invalidEvent\"", "no client tells another one's presence");
     }
     case.desktop.text(&response(&open, r#""its own""#)).await;
     let answer = case.phone.next_text().await;

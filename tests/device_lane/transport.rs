@@ -11,6 +11,7 @@ use crate::support::{
 mod control_frames;
 mod endings;
 mod floods;
+mod memory;
 mod messages;
 mod proxies;
 mod upgrades;

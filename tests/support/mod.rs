@@ -15,6 +15,7 @@ pub mod running_desktop;
 pub mod scale;
 pub mod signing_keys;
 pub mod stall_proxy;
+pub mod timeline;
 pub mod token;
 pub mod wire;
 

@@ -7,6 +7,7 @@ use super::{
     gate::GateLimits,
     gated_input::Intake,
     link::{Held, Link, Registration},
+    message_buffer::MessageBuffer,
 };
 use crate::{
     clock,
@@ -20,12 +21,13 @@ use crate::{
 use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, StreamHandler, WrapFuture};
 use actix_http::ws::{CloseReason as PeerClose, Item, Message, ProtocolError};
 use actix_web_actors::ws::WebsocketContext;
-use bytes::BytesMut;
 use bytestring::ByteString;
 use relay_protocol::{
-    close::CloseReason, device::Role, envelope::Inbound, error::FrameError, identity::Identity, rpc::Request, text::Text,
+    close::CloseReason, device::Role, envelope::Inbound, error::FrameError, event::Event, id::AuthorizationGeneration, identity::Identity,
+    rpc::Request, text::Text,
 };
 use std::{rc::Rc, sync::Arc, time::Duration};
+use uuid::Uuid;
 
 /// What a socket needs to know of the configuration.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +48,8 @@ pub(super) struct DeviceSocket {
     intake: Rc<Intake>,
     /// The account's router, kept from the first registration on.
     router: Option<Addr<UserRouter>>,
-    /// Fragments of the unfinished message; the gate bounds their sum.
-    fragments: BytesMut,
+    /// What has come of the unfinished message; the gate bounds it.
+    message: MessageBuffer,
 }
 
 impl DeviceSocket {
@@ -58,7 +60,7 @@ impl DeviceSocket {
         header_target: Option<String>,
         intake: Rc<Intake>,
     ) -> Self {
-        DeviceSocket { link, directory, heartbeat_interval, header_target, intake, router: None, fragments: BytesMut::new() }
+        DeviceSocket { link, directory, heartbeat_interval, header_target, intake, router: None, message: MessageBuffer::default() }
     }
 
     fn on_text(&mut self, text: ByteString, ctx: &mut WebsocketContext<Self>) {
@@ -88,6 +90,7 @@ impl DeviceSocket {
                 self.registered_as(Role::Desktop)?;
                 self.route(Input::Response { socket: self.link.id, response }, held, ctx);
             }
+            Inbound::Event(event) => self.on_event(event, held, ctx)?,
         }
         Ok(())
     }
@@ -104,6 +107,20 @@ impl DeviceSocket {
             Request::Call(call) => self.route(Input::Call { socket: self.link.id, call }, held, ctx),
             Request::Refused { id_json, refusal } => self.answer(refusal.to_text(&id_json)),
         }
+    }
+
+    fn on_event(&mut self, event: Event, held: Held, ctx: &mut WebsocketContext<Self>) -> Result<(), FrameError> {
+        let socket = self.link.id;
+        let (role, input) = match event {
+            Event::Interest(interest) => {
+                (Role::Mobile, Input::Interest { socket, interest, generation: AuthorizationGeneration(Uuid::new_v4()) })
+            }
+            Event::Timeline(frame) => (Role::Desktop, Input::Timeline { socket, frame }),
+            Event::Regular(event) => (Role::Desktop, Input::Event { socket, event }),
+        };
+        self.registered_as(role)?;
+        self.route(input, held, ctx);
+        Ok(())
     }
 
     /// Hands something to the router. While its mailbox is full this socket stops reading, so its peer is slowed down and nothing is
@@ -132,14 +149,18 @@ impl DeviceSocket {
         ctx.stop();
     }
 
+    fn keep(&mut self, piece: &[u8]) {
+        self.message.extend(piece, self.intake.unfinished_bytes.get());
+    }
+
     fn on_fragment(&mut self, item: Item, ctx: &mut WebsocketContext<Self>) {
         match item {
-            Item::FirstText(bytes) | Item::Continue(bytes) => self.fragments.extend_from_slice(&bytes),
+            Item::FirstText(bytes) | Item::Continue(bytes) => self.keep(&bytes),
             Item::FirstBinary(_) => self.close(CloseReason::Binary, ctx),
             Item::Last(bytes) => {
-                self.fragments.extend_from_slice(&bytes);
+                self.keep(&bytes);
                 // Only the whole message is judged: a character may be cut by a fragment's end.
-                match ByteString::try_from(std::mem::take(&mut self.fragments).freeze()) {
+                match ByteString::try_from(self.message.take()) {
                     Ok(text) => self.on_text(text, ctx),
                     Err(_not_utf8) => self.close(CloseReason::NotUtf8, ctx),
                 }

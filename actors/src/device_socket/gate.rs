@@ -7,6 +7,10 @@
 //! came, except that a header is held back until it is whole and has been judged, and so is the last byte of a
 //! close frame.
 //!
+//! The codec also reserves what a header claims at once, in a buffer that it keeps for the life of the connection. So a large frame is
+//! passed on in pieces, as they come, each under a header of its own: the codec sees a fragmented message, and never holds more than
+//! a piece of it. What the client's own fragments are bounded by is judged before that.
+//!
 //! The rate limit is here too (device-lane section 4), because here a message is known by its first byte, before anything of it is
 //! copied, checked or parsed: each message and each ping takes a token when its first frame begins. Without one, a desktop's frame is
 //! left where it is, and nothing behind it is read until there is a token; the actor, its pongs and its timers go on. A phone's
@@ -25,6 +29,9 @@ use std::time::Instant;
 const HEADER_BYTES_MAX: usize = 14;
 /// Largest payload of a control frame (RFC 6455, section 5.5).
 const CONTROL_BYTES_MAX: u64 = 125;
+/// Most payload bytes of one piece of a large frame, and of a frame that is passed on whole. What the codec keeps for a connection that
+/// has received one is this much, so it is small; the cost of another fragment is spread over as many bytes, so it is not smaller.
+pub(super) const PIECE_BYTES_MAX: usize = 32 * 1024;
 
 /// What the gate judges by.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +42,8 @@ pub struct GateLimits {
     pub unregistered_message_bytes_max: usize,
     /// Most fragments of one message.
     pub fragments_max: u32,
+    /// Longest payload of a frame that is passed on whole; what is longer is passed on in pieces of at most this.
+    pub piece_bytes_max: usize,
     /// Messages and pings.
     pub rate: Rate,
 }
@@ -45,6 +54,7 @@ impl Default for GateLimits {
             message_bytes_max: limits::MESSAGE_BYTES_MAX,
             unregistered_message_bytes_max: limits::UNREGISTERED_MESSAGE_BYTES_MAX,
             fragments_max: limits::FRAGMENTS_MAX,
+            piece_bytes_max: PIECE_BYTES_MAX,
             rate: Rate::default(),
         }
     }
@@ -122,13 +132,16 @@ struct Message {
     dropped: bool,
 }
 
-/// What became of a chunk, up to the first of: its end, a violation, a frame that has to wait, the end of a frame that was swallowed.
+/// What became of a chunk, up to the first of: its end, a violation, a frame that has to wait, the end of a frame that was swallowed,
+/// the header of a large frame, a piece of it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Bytes of earlier chunks to pass on first: a header that was held back.
+    /// Bytes to pass on first: a header that was held back, or that of a piece.
     pub held: Bytes,
     /// How many bytes of this chunk may pass.
     pub bytes: usize,
+    /// They are a piece of a large frame: a frame of their own, with the header in `held`.
+    pub piece: bool,
     /// How many bytes of this chunk have been judged: the rest must be judged next.
     pub judged: usize,
     /// Payload bytes of messages that the headers among them claim: what is buffered once they pass.
@@ -206,6 +219,9 @@ impl Gate {
         let mut passed = 0;
         let mut at = 0;
         while at < chunk.len() && !self.closing {
+            if self.payload_left > 0 && self.in_pieces() {
+                return self.pass_piece(chunk);
+            }
             if self.payload_left > 0 {
                 let taken = usize::try_from(self.payload_left).unwrap_or(usize::MAX).min(chunk.len() - at);
                 if self.in_close() {
@@ -241,6 +257,10 @@ impl Gate {
                 Ok(false) => {}
                 Ok(true) => {
                     self.header.length = 0;
+                    if self.in_pieces() {
+                        // Each piece gets a header of its own instead.
+                        return Passed::up_to(&mut held, passed, at);
+                    }
                     if !self.dropping {
                         passed = at;
                     }
@@ -257,6 +277,27 @@ impl Gate {
             }
         }
         Passed::up_to(&mut held, passed, chunk.len())
+    }
+
+    /// Whether the current frame, whose header is whole, is passed on in pieces.
+    fn in_pieces(&self) -> bool {
+        !self.in_control && !self.dropping && self.payload_length > self.limits.piece_bytes_max as u64
+    }
+
+    /// Passes on what the start of the chunk, the payload of a large frame, has of it: a piece of the largest size at most.
+    fn pass_piece(&mut self, chunk: &[u8]) -> Passed {
+        let begun = self.payload_left == self.payload_length;
+        let mut mask = self.mask();
+        // A remainder of four fits any integer.
+        mask.rotate_left(((self.payload_length - self.payload_left) % 4) as usize);
+        let left = usize::try_from(self.payload_left).unwrap_or(usize::MAX);
+        let taken = chunk.len().min(left).min(self.limits.piece_bytes_max);
+        self.payload_left -= taken as u64;
+        self.grew = true;
+        let opcode = if begun { self.header.bytes[0] & 0x0f } else { 0x0 };
+        let fin = if self.payload_left == 0 { self.header.bytes[0] & 0x80 } else { 0 };
+        let violation = self.end_frame_if_whole().err();
+        Passed { held: piece_header(fin | opcode, taken, mask), bytes: taken, piece: true, judged: taken, violation, ..Passed::default() }
     }
 
     /// Takes a token for what this first byte of a header begins, if it takes one. The time until which it has to wait, if it has to.
@@ -414,4 +455,23 @@ impl Passed {
     fn violating(self, violation: CloseReason) -> Self {
         Passed { violation: Some(violation), ..self }
     }
+}
+
+/// The header of a masked frame of this many bytes.
+fn piece_header(first: u8, length: usize, mask: [u8; 4]) -> Bytes {
+    let mut header = Vec::with_capacity(HEADER_BYTES_MAX);
+    header.push(first);
+    match (u8::try_from(length), u16::try_from(length)) {
+        (Ok(short @ 0..=125), _) => header.push(0x80 | short),
+        (_, Ok(medium)) => {
+            header.push(0x80 | 126);
+            header.extend(medium.to_be_bytes());
+        }
+        (_, Err(_)) => {
+            header.push(0x80 | 127);
+            header.extend((length as u64).to_be_bytes());
+        }
+    }
+    header.extend(mask);
+    header.into()
 }

@@ -44,7 +44,7 @@ fn feed(gate: &mut Gate, input: &[u8], chunk_bytes: usize, registered: bool, now
     let mut outcome = Outcome::default();
     for mut chunk in input.chunks(chunk_bytes) {
         while !chunk.is_empty() {
-            let Passed { held, bytes, judged, violation, paced_until, refused, claimed: _ } = gate.judge(chunk, registered, *now);
+            let Passed { held, bytes, judged, violation, paced_until, refused, claimed: _, piece: _ } = gate.judge(chunk, registered, *now);
             outcome.passed.extend_from_slice(&held);
             outcome.passed.extend_from_slice(&chunk[..bytes]);
             outcome.refused.extend(refused.map(String::from));

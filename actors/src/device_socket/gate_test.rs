@@ -18,8 +18,13 @@ const PING: u8 = 0x9;
 const FIN: u8 = 0x80;
 
 const UNLIMITED: Rate = Rate { burst: u32::MAX, per_second: u32::MAX };
-const LIMITS: GateLimits =
-    GateLimits { message_bytes_max: 100_000, unregistered_message_bytes_max: 1_000, fragments_max: 5, rate: UNLIMITED };
+const LIMITS: GateLimits = GateLimits {
+    message_bytes_max: 100_000,
+    unregistered_message_bytes_max: 1_000,
+    fragments_max: 5,
+    piece_bytes_max: usize::MAX,
+    rate: UNLIMITED,
+};
 
 fn frame(first: u8, length: usize) -> Vec<u8> {
     frame_claiming(first, length as u64, &vec![b'x'; length])

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{clock, counters::Counters};
 use actix_web::error::PayloadError;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_core::Stream;
 use relay_protocol::{close::CloseReason, error::RpcRefusal};
 use std::{
@@ -47,6 +47,12 @@ pub(super) struct GatedInput {
     pace: Pace,
     /// Judged, and more than all sockets together may hold now; nothing behind it is read.
     without_room: Option<Judged>,
+    /// What follows the header that was passed on last.
+    next: Option<Bytes>,
+    /// The last chunk, if it held a piece of a large frame: while it is held, the HTTP layer cannot read into its memory again.
+    last_piece: Bytes,
+    /// A piece of a large frame has been passed on and not been taken out of the codec's buffer.
+    in_codec: bool,
     ended: bool,
 }
 
@@ -81,7 +87,18 @@ impl Pace {
 
 impl GatedInput {
     pub(super) fn new(input: SharedInput, link: Arc<Link>, counters: Arc<Counters>, intake: Rc<Intake>) -> Self {
-        GatedInput { input, link, counters, intake, pace: Pace::default(), without_room: None, ended: false }
+        GatedInput {
+            input,
+            link,
+            counters,
+            intake,
+            pace: Pace::default(),
+            without_room: None,
+            next: None,
+            last_piece: Bytes::new(),
+            in_codec: false,
+            ended: false,
+        }
     }
 
     /// The next judged chunk. What the gate says of rates and signs of life is done with it.
@@ -124,6 +141,14 @@ impl Stream for GatedInput {
     type Item = Result<Bytes, PayloadError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(next) = self.next.take() {
+            return Poll::Ready(Some(Ok(next)));
+        }
+        if std::mem::take(&mut self.in_codec) {
+            // The codec reads all there is before it looks for a frame. A pause behind each piece keeps its buffer to one.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         loop {
             if self.intake.unhandled_frames.get() > 0 {
                 // The codec would take all that comes before it hands on one frame, however slowly they are handled. It has a whole
@@ -162,13 +187,13 @@ impl Stream for GatedInput {
                 continue;
             }
             chunk.truncate(passed.bytes);
+            self.in_codec = passed.piece;
+            self.last_piece = if passed.piece { chunk.clone() } else { Bytes::new() };
             if passed.held.is_empty() {
                 return Poll::Ready(Some(Ok(chunk)));
             }
-            let mut whole = BytesMut::with_capacity(passed.held.len() + chunk.len());
-            whole.extend_from_slice(&passed.held);
-            whole.extend_from_slice(&chunk);
-            return Poll::Ready(Some(Ok(whole.freeze())));
+            self.next = Some(chunk);
+            return Poll::Ready(Some(Ok(passed.held)));
         }
     }
 }
@@ -178,13 +203,16 @@ mod tests {
     use super::*;
     use crate::device_socket::{
         bucket::Rate,
-        gate::GateLimits,
+        gate::{GateLimits, PIECE_BYTES_MAX},
         gate_testing::frame_claiming,
         table::{SocketTable, TableLimits},
     };
+    use actix_http::ws::{Codec, Frame, Item};
     use actix_web::{FromRequest, test::TestRequest, web::Payload};
+    use bytes::BytesMut;
     use futures_util::{FutureExt, StreamExt};
     use relay_protocol::{device::Role, id::UserId, identity::Identity};
+    use tokio_util::codec::Decoder;
 
     #[actix::test]
     async fn each_message_and_ping_that_is_dropped_is_counted_once() {
@@ -204,6 +232,42 @@ mod tests {
         assert_eq!(passed, [text(b"{}"), frame_claiming(0x8a, 0, b"")].concat());
         assert_eq!(counters.rate_limited.get(), 3, "a message in fragments, a ping, a message");
     }
+
+    /// The codec appends all there is to its buffer before it looks for a frame, and keeps the buffer.
+    #[actix::test]
+    async fn the_codec_holds_one_piece_of_a_large_message() {
+        let text = "x".repeat(10 * PIECE_BYTES_MAX + 1);
+        let bytes = frame_claiming(0x81, text.len() as u64, text.as_bytes());
+        let (request, mut payload) = TestRequest::default().set_payload(bytes).to_http_parts();
+        let payload = Payload::from_request(&request, &mut payload).await.unwrap();
+        let socket = Arc::new(SocketTable::default()).open(Identity::of_jwt(UserId(uuid::Uuid::nil())), Role::Desktop, 1 << 20, None);
+        let limits = GateLimits { unregistered_message_bytes_max: text.len(), ..GateLimits::default() };
+        let input = SharedInput::new(payload, limits, Role::Desktop, clock::now());
+        let intake = Rc::<Intake>::default();
+        let mut gated = GatedInput::new(input, socket.link().clone(), Arc::default(), intake.clone());
+        let (mut codec, mut buffer, mut received, mut ended) = (Codec::new(), BytesMut::new(), Vec::new(), false);
+        while !ended {
+            while let Some(next) = gated.next().now_or_never() {
+                match next {
+                    Some(chunk) => buffer.extend_from_slice(&chunk.unwrap()),
+                    None => {
+                        ended = true;
+                        break;
+                    }
+                }
+            }
+            assert!(buffer.len() <= PIECE_BYTES_MAX + 14, "{} bytes in the codec's buffer", buffer.len());
+            while let Some(frame) = codec.decode(&mut buffer).unwrap() {
+                let Frame::Continuation(Item::FirstText(piece) | Item::Continue(piece) | Item::Last(piece)) = frame else {
+                    panic!("{frame:?}");
+                };
+                received.extend_from_slice(&piece);
+                intake.unhandled_frames.update(|frames| frames.saturating_sub(1));
+            }
+        }
+        assert!(received == text.as_bytes());
+    }
+
     /// A stranger that claims all there is must not close whoever sends next.
     #[actix::test]
     async fn who_finds_no_room_waits_for_it_and_is_not_closed() {

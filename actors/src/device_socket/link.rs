@@ -6,7 +6,7 @@
 
 use super::{
     budget::{Budget, Share},
-    lane::Lane,
+    lane::{Lane, LaneLimits},
     tcp::TcpHandle,
 };
 use crate::user_router::message::SocketId;
@@ -49,10 +49,8 @@ pub struct Link {
 /// What a socket may hold, and out of what.
 #[derive(Clone, Debug)]
 pub struct LinkBounds {
-    /// Bound of its outbound lane.
-    pub outbound_bytes_max: usize,
-    /// The largest message that the relay sends: what a lane may be over its bound.
-    pub message_bytes_max: usize,
+    /// Of its outbound lane.
+    pub lane: LaneLimits,
     /// What all lanes together hold.
     pub outbound: Arc<Budget>,
     /// What all sockets together have received and not handed on.
@@ -98,7 +96,7 @@ impl Link {
             id,
             identity,
             role,
-            lane: Lane::new(bounds.outbound_bytes_max, bounds.message_bytes_max, outbound, now),
+            lane: Lane::new(bounds.lane, outbound, now),
             activity: Activity::new(now),
             inbound: Share::new(bounds.inbound.clone()),
             registration: OnceLock::new(),

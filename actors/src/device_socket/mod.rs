@@ -15,11 +15,14 @@ mod gated_input;
 mod input;
 mod lane;
 mod link;
+mod message_buffer;
 mod outgoing;
 mod table;
 mod tcp;
 mod upgrade;
 
+#[cfg(test)]
+mod gate_pieces_test;
 #[cfg(test)]
 mod gate_rate_test;
 #[cfg(test)]
@@ -27,15 +30,13 @@ mod gate_test;
 #[cfg(test)]
 mod gate_testing;
 #[cfg(test)]
-mod lane_test;
-#[cfg(test)]
 mod traps_test;
 
 pub use actor::SocketConfig;
 pub use bucket::{Bucket, Rate};
 pub use budget::{Budget, Share};
 pub use gate::{Gate, GateLimits, Passed};
-pub use lane::{Lane, Pulled, Refused, SLICE_BYTES_MAX};
+pub use lane::{EventLimits, Lane, LaneLimits, Pulled, Refused, SLICE_BYTES_MAX};
 pub use link::{Activity, Held, Link, LinkBounds, MessageProgress, Registration};
 pub use table::{OpenSocket, SocketTable, TableLimits};
 pub use tcp::TcpHandle;

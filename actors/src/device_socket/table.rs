@@ -3,6 +3,7 @@
 
 use super::{
     budget::Budget,
+    lane::{EventLimits, LaneLimits},
     link::{Link, LinkBounds},
     tcp::TcpHandle,
 };
@@ -17,7 +18,7 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// What the sockets may hold together.
+/// What the sockets may hold together, and what is the same for each.
 #[derive(Clone, Copy, Debug)]
 pub struct TableLimits {
     /// Bytes of unfinished messages, and of messages that wait for their router.
@@ -26,6 +27,8 @@ pub struct TableLimits {
     pub outbound_bytes_max: usize,
     /// Largest message of a client: either sum may be passed by one of them until the largest holders are given up.
     pub message_bytes_max: usize,
+    /// The coalescing buffer of each.
+    pub events: EventLimits,
 }
 
 impl Default for TableLimits {
@@ -34,6 +37,7 @@ impl Default for TableLimits {
             inbound_bytes_max: limits::INBOUND_TOTAL_BYTES_MAX,
             outbound_bytes_max: limits::OUTBOUND_TOTAL_BYTES_MAX,
             message_bytes_max: limits::MESSAGE_BYTES_MAX,
+            events: EventLimits::default(),
         }
     }
 }
@@ -45,6 +49,7 @@ pub struct SocketTable {
     last_id: AtomicU64,
     bars: AtomicU64,
     message_bytes_max: usize,
+    events: EventLimits,
     inbound: Arc<Budget>,
     outbound: Arc<Budget>,
     exceeded: Arc<Notify>,
@@ -67,6 +72,7 @@ impl SocketTable {
             last_id: AtomicU64::new(0),
             bars: AtomicU64::new(0),
             message_bytes_max,
+            events: limits.events,
             inbound: Arc::new(Budget::new(limits.inbound_bytes_max, limits.message_bytes_max, exceeded.clone())),
             outbound: Arc::new(Budget::new(limits.outbound_bytes_max, message_bytes_max, exceeded.clone())),
             exceeded,
@@ -92,8 +98,7 @@ impl SocketTable {
     pub fn open(self: &Arc<Self>, identity: Identity, role: Role, outbound_bytes_max: usize, tcp: Option<Arc<TcpHandle>>) -> OpenSocket {
         let id = SocketId(self.last_id.fetch_add(1, Relaxed) + 1);
         let bounds = LinkBounds {
-            outbound_bytes_max,
-            message_bytes_max: self.message_bytes_max,
+            lane: LaneLimits { bytes_max: outbound_bytes_max, message_bytes_max: self.message_bytes_max, events: self.events },
             outbound: self.outbound.clone(),
             inbound: self.inbound.clone(),
         };

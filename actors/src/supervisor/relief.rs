@@ -50,6 +50,7 @@ mod tests {
     use crate::{
         clock,
         device_socket::{MessageProgress, OpenSocket, SocketTable},
+        user_router::message::OutboundEvent,
     };
     use relay_protocol::{close::CloseReason, device::Role, id::UserId, identity::Identity, text::Text};
     use std::time::Duration;
@@ -82,6 +83,14 @@ mod tests {
                 assert_eq!(given_up(&table, direction, excess), expected, "{direction:?} {excess}");
             }
         }
+    }
+
+    #[test]
+    fn events_count_among_what_waits() {
+        let (table, sockets) = table(&[0, 500]);
+        let event = OutboundEvent { text: Text::from("x".repeat(2_000)), timeline: None };
+        sockets[0].link().lane.push_event(event, clock::now()).unwrap();
+        assert_eq!(given_up(&table, Direction::Outbound, 1), [1]);
     }
 
     #[test]

@@ -82,8 +82,8 @@ mod tests {
     use super::*;
     use crate::{
         clock,
-        device_socket::{Budget, LinkBounds, MessageProgress, Registration},
-        user_router::message::SocketId,
+        device_socket::{Budget, EventLimits, LaneLimits, LinkBounds, MessageProgress, Registration},
+        user_router::message::{OutboundEvent, SocketId},
     };
 
     const GROWING: MessageProgress = MessageProgress { unfinished: true, grew: true };
@@ -101,13 +101,19 @@ mod tests {
     fn link(registered: bool) -> (Link, Instant) {
         let start = clock::now();
         let budget = Arc::new(Budget::new(usize::MAX, 0, Arc::default()));
-        let bounds = LinkBounds { outbound_bytes_max: 1_000, message_bytes_max: 1_000_000, outbound: budget.clone(), inbound: budget };
+        let events = EventLimits { bytes_max: 500, flush_bytes: 500, ..EventLimits::default() };
+        let lane = LaneLimits { bytes_max: 1_000, message_bytes_max: 1_000_000, events };
+        let bounds = LinkBounds { lane, outbound: budget.clone(), inbound: budget };
         let link = Link::new(SocketId(1), Identity::of_jwt(UserId(Uuid::nil())), Role::Desktop, &bounds, None, start);
         if registered {
             let route = Route::Desktop(DeviceId(Uuid::nil()));
             link.set_registered(Registration { connection: ConnectionId(Uuid::nil()), route, at: start });
         }
         (link, start)
+    }
+
+    fn pull(link: &Link, now: Instant) {
+        let _ = link.lane.pull(now, &std::task::Context::from_waker(std::task::Waker::noop()));
     }
 
     /// Each limit is exceeded at exactly its own time, not a millisecond before.
@@ -146,17 +152,33 @@ mod tests {
         edge(&link, resumed, limits::MESSAGE_GROWTH_INTERVAL_MAX, Verdict::Close(CloseReason::UnfinishedMessage));
     }
 
-    #[test]
-    fn a_full_lane_is_retired_only_when_its_transport_stands_still() {
+    /// In paused time, since a lane asks the clock when it becomes full.
+    #[tokio::test(start_paused = true)]
+    async fn a_full_lane_is_retired_only_when_its_transport_stands_still() {
         let (link, start) = link(true);
+        let saturated = Verdict::Retire(CloseReason::Saturated);
         link.lane.push(Text::from("x".repeat(700))).unwrap();
         assert_eq!(judge(&link, start + Duration::from_secs(100), &SweepLimits::default()), Verdict::Keep, "not full");
+        tokio::time::advance(Duration::from_secs(100)).await;
         link.lane.push(Text::from("x".repeat(700))).unwrap();
-        edge(&link, start, limits::SATURATED_AFTER, Verdict::Retire(CloseReason::Saturated));
-        let pulled = start + Duration::from_secs(5);
+        edge(&link, clock::now(), limits::SATURATED_AFTER, saturated);
+        let pulled = clock::now() + Duration::from_secs(5);
         link.lane.push(Text::from("x".repeat(200_000))).unwrap();
-        link.lane.pull(pulled, &std::task::Context::from_waker(std::task::Waker::noop()));
-        edge(&link, pulled, limits::SATURATED_AFTER, Verdict::Retire(CloseReason::Saturated));
+        pull(&link, pulled);
+        edge(&link, pulled, limits::SATURATED_AFTER, saturated);
+    }
+
+    #[test]
+    fn a_full_buffer_of_events_is_judged_like_a_full_lane() {
+        let (link, start) = link(true);
+        let event = || OutboundEvent { text: Text::from("x".repeat(10)), timeline: None };
+        let full = start + Duration::from_secs(100);
+        link.lane.push_event(event(), start).unwrap();
+        assert_eq!(judge(&link, full, &SweepLimits::default()), Verdict::Keep, "not full");
+        link.lane.push_event(event(), full).unwrap();
+        edge(&link, full, limits::SATURATED_AFTER, Verdict::Retire(CloseReason::Saturated));
+        pull(&link, full);
+        assert_eq!(judge(&link, full + Duration::from_secs(10), &SweepLimits::default()), Verdict::Keep, "all is taken");
     }
 
     #[test]

@@ -209,11 +209,15 @@ impl Ports {
             }
             Effect::Send { socket, text } => {
                 let refused = self.links.get(&socket)?.lane.push(text).err()?;
-                let reason = CloseReason::Saturated;
-                (refused == Refused::Full).then(|| {
-                    self.counters.retired(reason);
-                    Input::Retire { socket, reason }
-                })
+                self.retire_if_full(socket, refused)
+            }
+            Effect::SendEvent { socket, event } => {
+                let refused = self.links.get(&socket)?.lane.push_event(event, now).err()?;
+                self.retire_if_full(socket, refused)
+            }
+            Effect::SetLease { socket, lease } => {
+                self.links.get(&socket)?.lane.set_lease(lease);
+                None
             }
             Effect::Forward { socket, id, text } => match self.links.get(&socket).map(|link| link.lane.offer(text)) {
                 Some(Ok(())) => None,
@@ -237,6 +241,15 @@ impl Ports {
                 None
             }
         }
+    }
+
+    /// A lane that holds too much has closed its connection.
+    fn retire_if_full(&self, socket: SocketId, refused: Refused) -> Option<Input> {
+        let reason = CloseReason::Saturated;
+        (refused == Refused::Full).then(|| {
+            self.counters.retired(reason);
+            Input::Retire { socket, reason }
+        })
     }
 }
 

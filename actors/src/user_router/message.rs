@@ -5,7 +5,8 @@ use crate::store::StatusWrite;
 use relay_protocol::{
     close::CloseReason,
     device::{DeviceFacts, Role},
-    id::{ApiKeyId, ConnectionId, DeviceId, Route, SessionId},
+    event::{Interest, RegularEvent, TimelineFrame},
+    id::{ApiKeyId, AuthorizationGeneration, ConnectionId, DeviceId, Route, SessionId},
     register::Register,
     rpc::{Call, RequestId, Response},
     text::Text,
@@ -148,6 +149,29 @@ pub enum Input {
         /// The response.
         response: Response,
     },
+    /// A registered phone takes, renews or gives up its lease.
+    Interest {
+        /// Its socket.
+        socket: SocketId,
+        /// Of what.
+        interest: Interest,
+        /// A random generation, for a session that had no lease.
+        generation: AuthorizationGeneration,
+    },
+    /// A registered desktop sent a timeline frame.
+    Timeline {
+        /// Its socket.
+        socket: SocketId,
+        /// The frame.
+        frame: TimelineFrame,
+    },
+    /// A registered desktop sent another event.
+    Event {
+        /// Its socket.
+        socket: SocketId,
+        /// The event.
+        event: RegularEvent,
+    },
     /// The outbound lane did not take what [`Effect::Forward`] handed over. Comes before any input that could free the id.
     NotForwarded {
         /// The desktop's socket.
@@ -221,6 +245,20 @@ pub enum Effect {
         /// The frame.
         text: Text,
     },
+    /// Put an event into the coalescing buffer of a phone's socket.
+    SendEvent {
+        /// The phone's socket.
+        socket: SocketId,
+        /// The event.
+        event: OutboundEvent,
+    },
+    /// What timeline frames are written under from now on; frames of another lease that wait are gone.
+    SetLease {
+        /// The phone's socket.
+        socket: SocketId,
+        /// The lease, if there is one.
+        lease: Option<LeaseTerm>,
+    },
     /// Put a request on the desktop's urgent lane. If it is not taken, answer with [`Input::NotForwarded`].
     Forward {
         /// The desktop's socket.
@@ -257,6 +295,8 @@ pub enum DropReason {
     NoPendingRecord,
     /// A response, or a refusal of an open request, whose phone has no socket now.
     PhoneGone,
+    /// A timeline frame that does not show the generation of a session with interest.
+    WrongGeneration,
     /// A frame of a socket that is not registered any more: closed or replaced, with frames still in the mailbox. Requests of a
     /// replaced phone are refused instead.
     StaleSocket,

@@ -2,21 +2,33 @@
 //!
 //! [`Desktop::run`] owns the link of the moment and every handler in progress. A handler outlives the socket that its request
 //! came on, since its work may matter though its reply no longer can be delivered; it does not outlive the desktop.
+//!
+//! What a desktop sends by itself goes through a [`Publisher`]: timeline frames of the sessions that somebody watches, and other
+//! events.
 
+mod demo_timeline;
 mod handler;
+mod interests;
+mod publisher;
 
+pub use crate::link::Cause;
+pub use demo_timeline::DemoTimeline;
 pub use handler::{Gone, Handler, Replies, SampleRouter};
+pub use interests::Interests;
+pub use publisher::{Published, Publisher};
 
 use crate::{
     backoff::{Backoff, Policy},
+    event::InterestUpdate,
     frame::{Envelope, ErrorFrame, Event, IncomingRequest, Register, Registered, Resume, RpcError, encode, kind},
-    link::{Ended, Link, LinkOptions, LinkSender, OpenError},
+    link::{Ended, Link, LinkOptions, LinkSender},
 };
+use publisher::Connected;
 use rand::{SeedableRng, rngs::StdRng};
-use relay_protocol::{id::DeviceId, limits::PENDING_PER_DESKTOP_MAX};
-use std::{fmt, pin::pin, sync::Arc, time::Duration};
+use relay_protocol::{event::INTEREST_UPDATED, id::DeviceId, limits::PENDING_PER_DESKTOP_MAX};
+use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     task::JoinSet,
     time::{Instant, sleep},
 };
@@ -75,42 +87,13 @@ pub enum State {
     },
 }
 
-/// Why a desktop is without a registered link.
-#[derive(Debug)]
-pub enum Cause {
-    /// It got none.
-    Open(OpenError),
-    /// It had one.
-    Ended(Ended),
-}
-
-impl Cause {
-    /// Whether trying again can help.
-    pub fn retryable(&self) -> bool {
-        match self {
-            Cause::Open(error) => error.retryable(),
-            Cause::Ended(ended) => ended.may_return(),
-        }
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Cause::Open(error) => error.fmt(f),
-            Cause::Ended(ended) => ended.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for Cause {}
-
 /// A desktop router around a [`Handler`].
 pub struct Desktop<H> {
     options: DesktopOptions,
     handler: Arc<H>,
     handlers: JoinSet<()>,
     resume: Option<Resume>,
+    connected: watch::Sender<Option<Connected>>,
     backoff: Backoff,
     rng: StdRng,
 }
@@ -125,7 +108,13 @@ impl<H: Handler> Desktop<H> {
     /// Like [`Desktop::new`], with the jitter's RNG given.
     pub fn with_rng(options: DesktopOptions, handler: H, rng: StdRng) -> Self {
         let backoff = Backoff::new(options.backoff);
-        Desktop { options, handler: Arc::new(handler), handlers: JoinSet::new(), resume: None, backoff, rng }
+        let connected = watch::Sender::new(None);
+        Desktop { options, handler: Arc::new(handler), handlers: JoinSet::new(), resume: None, connected, backoff, rng }
+    }
+
+    /// For what the desktop sends by itself, over whatever link it has.
+    pub fn publisher(&self) -> Publisher {
+        Publisher::new(self.connected.subscribe())
     }
 
     /// Runs until something that trying again cannot mend: a non-retryable refusal, a policy close (1008), a replacement (4002).
@@ -182,6 +171,8 @@ impl<H: Handler> Desktop<H> {
     async fn serve(&mut self, link: Link, stop: &mut (impl Future<Output = ()> + Unpin)) -> Option<Ended> {
         let (mut sender, mut receiver) = link.split();
         let (outbound, queue) = mpsc::channel(OUTBOUND_FRAMES_MAX);
+        // Without interests: the relay tells them behind its answer.
+        self.connected.send_replace(Some(Connected { outbound: outbound.clone(), interests: Interests::default() }));
         let ended = {
             let mut writing = pin!(write(&mut sender, queue));
             loop {
@@ -204,6 +195,7 @@ impl<H: Handler> Desktop<H> {
                 }
             }
         };
+        self.connected.send_replace(None);
         if ended.is_none() {
             sender.close().await;
             receiver.ending(CLOSE_FRAME_WAIT).await;
@@ -222,7 +214,7 @@ impl<H: Handler> Desktop<H> {
                 Err(error) => tracing::warn!(%error, "the relay sent a request that cannot be read"),
             },
             kind::EVENT => match envelope.read::<Event>() {
-                Ok(event) => self.handler.on_event(event),
+                Ok(event) => self.on_event(event),
                 Err(error) => tracing::warn!(%error, "the relay sent an event that cannot be read"),
             },
             kind::ERROR => match envelope.read::<ErrorFrame>() {
@@ -235,6 +227,20 @@ impl<H: Handler> Desktop<H> {
             }
             other => tracing::debug!(kind = other, "a frame of unknown type is skipped"),
         }
+    }
+
+    fn on_event(&self, event: Event) {
+        if event.event_type == INTEREST_UPDATED {
+            match serde_json::from_str::<InterestUpdate>(event.payload.get()) {
+                Ok(update) => {
+                    self.connected.send_if_modified(|connected| {
+                        connected.as_mut().is_some_and(|connected| connected.interests.on_update(Instant::now(), update))
+                    });
+                }
+                Err(error) => tracing::warn!(%error, "the relay sent an interest that cannot be read"),
+            }
+        }
+        self.handler.on_event(event);
     }
 
     fn on_request(&mut self, request: IncomingRequest, outbound: &mpsc::Sender<String>) {

@@ -1,9 +1,15 @@
-//! A phone: one registered link to one desktop, and calls over it.
+//! A phone: one registered link to one desktop, calls over it, and the timeline of one session.
 //!
 //! A task owns the link; a [`Call`] waits for what that task finds for its id. Dropping a call forgets it: the desktop is not
-//! told, since nothing on the wire says so. Dropping the [`Phone`] ends the link at once; [`Phone::close`] says goodbye first.
+//! told, since nothing on the wire says so. A [`Watch`] is a lease that the task renews until it is dropped. Dropping the [`Phone`]
+//! ends the link at once; [`Phone::close`] says goodbye first. [`Watcher`] is a watching phone that comes back.
 
-use relay_protocol::contract;
+mod events;
+mod lease;
+mod watcher;
+
+pub use events::{Events, NoEvent};
+pub use watcher::{Seen, Watcher};
 
 use crate::{
     frame::{
@@ -12,7 +18,9 @@ use crate::{
     link::{Ended, Link, LinkOptions, LinkReceiver, LinkSender, OpenError},
     trace::Traceparent,
 };
-use relay_protocol::id::DeviceId;
+use events::Subscribers;
+use lease::Lease;
+use relay_protocol::{contract, id::DeviceId};
 use serde_json::value::RawValue;
 use std::{
     collections::HashMap,
@@ -21,9 +29,9 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::{broadcast, mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     task::JoinHandle,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, sleep_until, timeout, timeout_at},
 };
 use uuid::Uuid;
 
@@ -31,8 +39,6 @@ use uuid::Uuid;
 const OUTBOUND_FRAMES_MAX: usize = 64;
 /// Progress answers kept for a call that is not looking; later ones are dropped, the final answer never is.
 const PROGRESS_MAX: usize = 64;
-/// Events kept for a subscriber that is not looking; older ones are dropped.
-const EVENTS_MAX: usize = 256;
 /// How long a close frame may take to turn up after the sending side failed.
 const CLOSE_FRAME_WAIT: Duration = Duration::from_secs(1);
 
@@ -123,7 +129,7 @@ pub struct Phone {
     registered: Registered,
     outbound: mpsc::Sender<String>,
     shared: Arc<Shared>,
-    events: broadcast::Sender<Arc<Event>>,
+    watched: watch::Sender<Option<Arc<str>>>,
     pump: JoinHandle<()>,
 }
 
@@ -139,10 +145,10 @@ impl Phone {
         };
         let (link, registered) = Link::open(&options.link, register).await?;
         let (outbound, queue) = mpsc::channel(OUTBOUND_FRAMES_MAX);
-        let (events, _no_subscriber_yet) = broadcast::channel(EVENTS_MAX);
-        let shared = Arc::new(Shared { calls: Mutex::new(Calls::Open(HashMap::new())) });
-        let pump = tokio::spawn(pump(link, queue, Arc::clone(&shared), events.clone()));
-        Ok(Phone { registered, outbound, shared, events, pump })
+        let (watched, wanted) = watch::channel(None);
+        let shared = Arc::new(Shared::default());
+        let pump = tokio::spawn(pump(link, Outbound { queue, wanted }, Arc::clone(&shared)));
+        Ok(Phone { registered, outbound, shared, watched, pump })
     }
 
     /// The relay's answer: session, resume token, the desktop's presence.
@@ -150,14 +156,27 @@ impl Phone {
         &self.registered
     }
 
-    /// Events from now on, presence among them. The channel closes when the link ends.
-    pub fn events(&self) -> broadcast::Receiver<Arc<Event>> {
-        self.events.subscribe()
+    /// Events from now on, presence among them, until the link ends. Those that are not taken are kept up to a bound.
+    pub fn events(&self) -> Events {
+        lock(&self.shared.events).subscribe()
+    }
+
+    /// Watches one session of the desktop until the [`Watch`] is dropped: takes a lease at once, and renews it. A phone has one
+    /// lease at a time, so this takes the place of an earlier watch.
+    pub fn watch(&self, session: &str) -> Watch {
+        let watch = Watch { session: Arc::from(session), events: self.events(), watched: self.watched.clone() };
+        self.watched.send_replace(Some(Arc::clone(&watch.session)));
+        watch
+    }
+
+    /// The latest frame of this phone that the relay refused; `None` at first. A refusal does not say of which frame it is.
+    pub fn refusals(&self) -> watch::Receiver<Option<ErrorFrame>> {
+        self.shared.refused.subscribe()
     }
 
     /// How the link ended; `None` while it lives.
     pub fn ended(&self) -> Option<Ended> {
-        match &*self.shared.lock() {
+        match &*lock(&self.shared.calls) {
             Calls::Open(_) => None,
             Calls::Ended(ended) => Some(ended.clone()),
         }
@@ -218,6 +237,30 @@ impl Drop for Phone {
     }
 }
 
+/// An interest in one session. Dropping it gives the lease back.
+pub struct Watch {
+    session: Arc<str>,
+    events: Events,
+    watched: watch::Sender<Option<Arc<str>>>,
+}
+
+impl Watch {
+    /// The next event of any kind: timeline frames of the session, other events of the desktop, presence. Cancelling loses nothing.
+    ///
+    /// # Errors
+    /// As [`Events::recv`].
+    pub async fn next(&mut self) -> Result<Arc<Event>, NoEvent> {
+        self.events.recv().await
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // A later watch has taken its place and stays.
+        self.watched.send_if_modified(|watched| watched.take_if(|session| Arc::ptr_eq(session, &self.session)).is_some());
+    }
+}
+
 /// An open request.
 pub struct Call {
     id: String,
@@ -232,7 +275,7 @@ impl Call {
     fn open(id: String, patience: Duration, shared: &Arc<Shared>) -> Result<Self, CallError> {
         let (progress_sender, progress) = mpsc::channel(PROGRESS_MAX);
         let (outcome_sender, outcome) = oneshot::channel();
-        match &mut *shared.lock() {
+        match &mut *lock(&shared.calls) {
             Calls::Ended(ended) => return Err(CallError::Closed(ended.clone())),
             Calls::Open(waiting) if waiting.contains_key(&id) => return Err(CallError::DuplicateId),
             Calls::Open(waiting) => {
@@ -270,7 +313,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if let Calls::Open(waiting) = &mut *self.shared.lock() {
+        if let Calls::Open(waiting) = &mut *lock(&self.shared.calls) {
             waiting.remove(&self.id);
         }
     }
@@ -288,17 +331,25 @@ enum Calls {
 
 struct Shared {
     calls: Mutex<Calls>,
+    events: Mutex<Subscribers>,
+    refused: watch::Sender<Option<ErrorFrame>>,
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code panics while it holds a lock; if some did, what it guards would still be whole.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Shared { calls: Mutex::new(Calls::Open(HashMap::new())), events: Mutex::default(), refused: watch::Sender::new(None) }
+    }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Calls> {
-        // No code panics while it holds the lock; if some did, the map would still be whole.
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Fails what is open; the first end counts.
     fn end(&self, ended: &Ended) {
-        let mut calls = self.lock();
+        let mut calls = lock(&self.calls);
         let Calls::Open(waiting) = &mut *calls else { return };
         let waiting = std::mem::take(waiting);
         *calls = Calls::Ended(ended.clone());
@@ -307,10 +358,12 @@ impl Shared {
             // A call that stopped waiting needs no answer.
             let _ = call.outcome.send(Err(ended.clone()));
         }
+        // Whoever learns of the end here can ask how it came.
+        lock(&self.events).end();
     }
 
     fn on_response(&self, response: IncomingResponse) {
-        let Calls::Open(waiting) = &mut *self.lock() else { return };
+        let Calls::Open(waiting) = &mut *lock(&self.calls) else { return };
         if response.is_final {
             match waiting.remove(&response.id) {
                 // A call that stopped waiting needs no answer.
@@ -325,12 +378,18 @@ impl Shared {
     }
 }
 
+/// What the writing side sends: frames in their order, and the lease.
+struct Outbound {
+    queue: mpsc::Receiver<String>,
+    wanted: watch::Receiver<Option<Arc<str>>>,
+}
+
 /// Owns the link until it ends or the phone is dropped.
-async fn pump(link: Link, queue: mpsc::Receiver<String>, shared: Arc<Shared>, events: broadcast::Sender<Arc<Event>>) {
+async fn pump(link: Link, outbound: Outbound, shared: Arc<Shared>) {
     let (sender, mut receiver) = link.split();
     let ended = tokio::select! {
-        ended = read(&mut receiver, &shared, &events) => ended,
-        failed = write(sender, queue) => {
+        ended = read(&mut receiver, &shared) => ended,
+        failed = write(sender, outbound) => {
             // The relay's close frame says more than "broken pipe" does.
             let ended = receiver.ending(CLOSE_FRAME_WAIT).await;
             if matches!(ended, Ended::Closed { .. }) { ended } else { failed }
@@ -339,40 +398,60 @@ async fn pump(link: Link, queue: mpsc::Receiver<String>, shared: Arc<Shared>, ev
     shared.end(&ended);
 }
 
-async fn read(receiver: &mut LinkReceiver, shared: &Shared, events: &broadcast::Sender<Arc<Event>>) -> Ended {
+async fn read(receiver: &mut LinkReceiver, shared: &Shared) -> Ended {
     loop {
         let text = match receiver.receive().await {
             Ok(text) => text,
             Err(ended) => return ended,
         };
-        if let Err(error) = on_frame(&text, shared, events) {
+        if let Err(error) = on_frame(&text, shared) {
             tracing::warn!(%error, "the relay sent a frame that cannot be read");
         }
     }
 }
 
-fn on_frame(text: &str, shared: &Shared, events: &broadcast::Sender<Arc<Event>>) -> Result<(), serde_json::Error> {
+fn on_frame(text: &str, shared: &Shared) -> Result<(), serde_json::Error> {
     let envelope = Envelope::parse(text)?;
     match &*envelope.kind {
         kind::RPC_RESPONSE => shared.on_response(envelope.read()?),
-        kind::EVENT => {
-            // Without subscribers an event is nobody's.
-            let _ = events.send(Arc::new(envelope.read()?));
-        }
+        kind::EVENT => lock(&shared.events).publish(&Arc::new(envelope.read()?), text.len()),
         kind::ERROR => {
             let error: ErrorFrame = envelope.read()?;
             tracing::warn!(code = error.code, "the relay refused a frame");
+            shared.refused.send_replace(Some(error));
         }
         other => tracing::debug!(kind = other, "a frame of unknown type is skipped"),
     }
     Ok(())
 }
 
-async fn write(mut sender: LinkSender, mut queue: mpsc::Receiver<String>) -> Ended {
-    while let Some(text) = queue.recv().await {
-        if let Err(ended) = sender.send(text).await {
+async fn write(mut sender: LinkSender, mut outbound: Outbound) -> Ended {
+    let mut lease = Lease::default();
+    loop {
+        let renewal = async {
+            match lease.renew_at() {
+                Some(due) => sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        let frame = tokio::select! {
+            queued = outbound.queue.recv() => match queued {
+                Some(text) => Some(text),
+                None => break,
+            },
+            Ok(()) = outbound.wanted.changed() => lease.want(Instant::now(), outbound.wanted.borrow_and_update().clone()),
+            () = renewal => lease.renew(Instant::now()),
+        };
+        if let Some(text) = frame
+            && let Err(ended) = sender.send(text).await
+        {
             return ended;
         }
+    }
+    if let Some(text) = lease.want(Instant::now(), None)
+        && let Err(ended) = sender.send(text).await
+    {
+        return ended;
     }
     sender.close().await;
     // The reading side sees the answer, or the phone is dropped; either ends this task too.

@@ -15,20 +15,24 @@ use tokio::{
 
 const USER: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 
-fn options(relay: &FakeRelay) -> DesktopOptions {
+pub(crate) fn options(relay: &FakeRelay) -> DesktopOptions {
     let mut options = DesktopOptions::new(LinkOptions::desktop(relay.address.clone(), "t".to_owned()), device(1));
     options.backoff = Policy { first: Duration::from_millis(1), max: Duration::from_millis(1) };
     options
 }
 
-struct Running {
+pub(crate) struct Running {
     states: mpsc::UnboundedReceiver<String>,
-    stop: oneshot::Sender<()>,
-    outcome: JoinHandle<Result<(), Cause>>,
+    pub(crate) stop: oneshot::Sender<()>,
+    pub(crate) outcome: JoinHandle<Result<(), Cause>>,
 }
 
 /// Runs a desktop; its states arrive as short texts.
 fn run<H: Handler>(options: DesktopOptions, handler: H) -> Running {
+    run_desktop(Desktop::new(options, handler))
+}
+
+pub(crate) fn run_desktop<H: Handler>(desktop: Desktop<H>) -> Running {
     let (sender, states) = mpsc::unbounded_channel();
     let (stop, stopped) = oneshot::channel();
     let stopped = async {
@@ -44,12 +48,12 @@ fn run<H: Handler>(options: DesktopOptions, handler: H) -> Running {
         };
         let _ = sender.send(text);
     };
-    let outcome = tokio::spawn(Desktop::new(options, handler).run_until(stopped, on_state));
+    let outcome = tokio::spawn(desktop.run_until(stopped, on_state));
     Running { states, stop, outcome }
 }
 
 impl Running {
-    async fn state(&mut self) -> String {
+    pub(crate) async fn state(&mut self) -> String {
         timeout(PATIENCE, self.states.recv()).await.unwrap().unwrap()
     }
 

@@ -6,3 +6,5 @@ mod devices;
 mod fake_relay;
 mod link;
 mod phone;
+mod timeline;
+mod watch;

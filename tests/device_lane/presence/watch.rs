@@ -10,18 +10,15 @@ use crate::support::{
 };
 use relay_endpoints::{
     frame::{DeviceStatus, Event},
-    phone::{CallError, Phone},
+    phone::{CallError, Events, Phone},
 };
 use relay_protocol::{
     device::{Presence, Role},
     id::{DeviceId, RelayInstanceId, UserId},
 };
 use serde_json::Value;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-use tokio::{
-    sync::broadcast::{self, error::TryRecvError},
-    time::{Instant, sleep, timeout},
-};
+use std::{collections::BTreeMap, time::Duration};
+use tokio::time::{Instant, sleep, timeout};
 
 /// How often something is looked at that no event tells.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -29,7 +26,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// A connected phone. Every event that it takes is from one relay process and of a higher revision than the one before.
 pub(super) struct Watcher {
     phone: Phone,
-    events: broadcast::Receiver<Arc<Event>>,
+    events: Events,
     instance: RelayInstanceId,
     revision: u64,
 }
@@ -72,13 +69,10 @@ impl Watcher {
         // Answered by the desktop or refused by the router, both will do.
         let _ = self.call().await;
         let mut pending = Vec::new();
-        loop {
-            match self.events.try_recv() {
-                Ok(event) => pending.push(self.read(&event)),
-                Err(TryRecvError::Empty) => return pending,
-                Err(error) => panic!("the watching phone lost events: {error}"),
-            }
+        while let Some(event) = self.events.try_recv() {
+            pending.push(self.read(&event.expect("the watching phone loses no event")));
         }
+        pending
     }
 
     /// Calls its desktop: the number of the error that came instead of a result.

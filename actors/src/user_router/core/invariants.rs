@@ -1,8 +1,12 @@
 //! What must hold after every step. Checked in debug builds by [`UserCore::handle`], and by the model test.
 
-use super::{UserCore, presence::State};
+use super::{
+    UserCore,
+    leases::{Interested, Watched},
+    presence::State,
+};
 use relay_protocol::id::Route;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A rule of this router that its state breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +31,9 @@ pub enum Broken {
     SweepBeforeExpiry,
     /// R10: the session of a connected route is under the API key of its connection.
     SessionOfConnection,
+    /// R11: each lease is that of the live connection of a phone, and has its entries by phone and among the deadlines; each session that
+    /// is kept has a lease.
+    LeasesOfConnections,
 }
 
 impl UserCore {
@@ -46,6 +53,7 @@ impl UserCore {
             (self.is_online_while_connected(), Broken::OnlineWhileConnected),
             (self.sweeps_before_expiry(), Broken::SweepBeforeExpiry),
             (self.has_sessions_of_connections(), Broken::SessionOfConnection),
+            (self.has_leases_of_connections(), Broken::LeasesOfConnections),
         ];
         rules.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, broken)| Err(broken))
     }
@@ -117,5 +125,21 @@ impl UserCore {
     fn has_sessions_of_connections(&self) -> bool {
         let session_of = |route| self.sessions.by_route.get(route);
         self.routes.by_socket.values().all(|live| session_of(&live.route).is_none_or(|session| session.api_key == live.api_key))
+    }
+
+    fn has_leases_of_connections(&self) -> bool {
+        let leases = || {
+            let of = |((desktop, session), interested): (&'_ Watched, &'_ Interested)| {
+                interested.leases.iter().map(|(phone, lease)| (*phone, *desktop, session.clone(), *lease)).collect::<Vec<_>>()
+            };
+            self.leases.by_session.iter().flat_map(of)
+        };
+        let of_phones = leases().map(|(phone, _, session, _)| (phone, session));
+        let ends = leases().map(|(phone, _, _, lease)| (lease.term.deadline, phone));
+        self.leases.by_session.values().all(|interested| !interested.leases.is_empty())
+            && of_phones.collect::<BTreeMap<_, _>>() == self.leases.by_phone
+            && leases().count() == self.leases.by_phone.len()
+            && ends.collect::<BTreeSet<_>>() == self.leases.deadlines
+            && leases().all(|(phone, desktop, _, lease)| phone.desktop() == desktop && self.routes.socket_of(&phone) == Some(lease.socket))
     }
 }

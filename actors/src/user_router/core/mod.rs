@@ -12,13 +12,17 @@
 //! | `calls`, `pending` | requests and responses; the records between them, their bounds and deadlines |
 //! | `process` | the bound that all routers of the process share |
 //! | `closes` | how a connection ends: closed, retired, forgotten |
+//! | `leases` | which phones watch which session, and what desktops are told of it |
+//! | `events` | what desktops say to their phones |
 //! | `presence` | what phones are told of desktops |
 //! | `sessions` | resume sessions |
-//! | `invariants` | what must hold after every step, R1 to R10 |
+//! | `invariants` | what must hold after every step, R1 to R11 |
 
 mod calls;
 mod closes;
+mod events;
 mod invariants;
+mod leases;
 mod pending;
 mod presence;
 mod process;
@@ -30,6 +34,10 @@ mod sessions;
 mod calls_test;
 #[cfg(test)]
 mod closes_test;
+#[cfg(test)]
+mod delivery_test;
+#[cfg(test)]
+mod leases_test;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
@@ -44,6 +52,7 @@ mod testing;
 use super::message::{Effect, Input, Now};
 use crate::drain::Drain;
 pub use invariants::Broken;
+use leases::Leases;
 use pending::Pending;
 use presence::Statuses;
 pub use process::ProcessPending;
@@ -73,7 +82,7 @@ pub struct CoreConfig {
     pub instance: RelayInstanceId,
     /// Keys the fingerprints of requests, so that a client cannot make two of them look alike.
     pub hashing: RandomState,
-    /// Presence revisions count up from here. Above any that an earlier router of this account used, since clients ignore lower ones
+    /// Revisions of presence and of timeline interest count up from here. Above any that an earlier router of this account used, since clients ignore lower ones
     /// from one instance: milliseconds since the process started will do, which no router outruns.
     pub revision_base: u64,
     /// A resume session's life from its last RPC.
@@ -84,6 +93,8 @@ pub struct CoreConfig {
     pub pending_load: Duration,
     /// A record's life for an outbox submit.
     pub pending_outbox: Duration,
+    /// A lease's life from its last renewal.
+    pub timeline_lease: Duration,
     /// Open requests of one phone route.
     pub per_client: usize,
     /// Open requests to one desktop.
@@ -108,6 +119,7 @@ impl CoreConfig {
             pending_default: limits::PENDING_DEFAULT,
             pending_load: limits::PENDING_LOAD,
             pending_outbox: limits::PENDING_OUTBOX,
+            timeline_lease: limits::TIMELINE_LEASE,
             per_client: limits::PENDING_PER_CLIENT_MAX,
             per_desktop: limits::PENDING_PER_DESKTOP_MAX,
             per_user: limits::PENDING_PER_USER_MAX,
@@ -152,6 +164,8 @@ pub struct Observed {
     pub waiting: usize,
     /// Resume sessions.
     pub sessions: usize,
+    /// Leases of phones.
+    pub leases: usize,
 }
 
 /// The core of one account's router.
@@ -161,6 +175,7 @@ pub struct UserCore {
     registrations: Registrations,
     routes: Routes,
     pending: Pending,
+    leases: Leases,
     statuses: Statuses,
     sessions: Sessions,
 }
@@ -172,6 +187,7 @@ impl UserCore {
             registrations: Registrations::default(),
             routes: Routes::default(),
             pending: Pending::default(),
+            leases: Leases::new(config.revision_base),
             statuses: Statuses::new(config.instance, config.revision_base),
             sessions: Sessions::new(config.resume_ttl),
             config,
@@ -188,11 +204,14 @@ impl UserCore {
             Input::LookedUp { socket, required, devices } => self.on_looked_up(now, socket, required, devices, effects),
             Input::Call { socket, call } => self.on_call(now.monotonic, socket, call, effects),
             Input::Response { socket, response } => self.on_response(now.monotonic, socket, &response, effects),
+            Input::Interest { socket, interest, generation } => self.on_interest(now, socket, &interest, generation, effects),
+            Input::Timeline { socket, frame } => self.on_timeline(socket, &frame, effects),
+            Input::Event { socket, event } => self.on_event(socket, &event, effects),
             Input::NotForwarded { socket, id } => self.on_not_forwarded(socket, &id, effects),
-            Input::SocketClosed { socket } => self.on_socket_closed(now.wall, socket, effects),
-            Input::Retire { socket, reason } => self.on_retire(now.wall, socket, reason, effects),
+            Input::SocketClosed { socket } => self.on_socket_closed(now, socket, effects),
+            Input::Retire { socket, reason } => self.on_retire(now, socket, reason, effects),
             Input::GraceElapsed { desktop, generation } => self.on_grace_elapsed(now.wall, desktop, generation, effects),
-            Input::CloseAllOf { whose, reason } => self.on_close_all_of(now.wall, whose, reason, effects),
+            Input::CloseAllOf { whose, reason } => self.on_close_all_of(now, whose, reason, effects),
             Input::Timeout => {}
         }
         debug_assert_eq!(self.check_invariants(), Ok(()));
@@ -202,11 +221,12 @@ impl UserCore {
     pub fn next_timeout(&self) -> Option<(Instant, &'static str)> {
         let record = self.pending.next_deadline().map(|at| (at, "request deadline"));
         let session = self.sessions.next_sweep().map(|at| (at, "resume session expiry"));
-        [record, session].into_iter().flatten().min()
+        let lease = self.leases.next_deadline().map(|at| (at, "timeline lease"));
+        [record, session, lease].into_iter().flatten().min()
     }
 
     /// Whether nothing would be lost by letting this router go: no connection, no registration, no reconnect wait, no session.
-    /// Open requests need no mention, since each belongs to a desktop's live connection.
+    /// Open requests and leases need no mention, since each belongs to a live connection.
     pub fn is_idle(&self) -> bool {
         self.registrations.is_empty() && self.routes.is_empty() && self.statuses.waiting() == 0 && self.sessions.is_empty()
     }
@@ -229,11 +249,13 @@ impl UserCore {
             pending: self.pending.len(),
             waiting: self.statuses.waiting(),
             sessions: self.sessions.len(),
+            leases: self.leases.len(),
         }
     }
 
     fn end_what_is_due(&mut self, now: Instant, effects: &mut Effects) {
         self.expire_records(now, effects);
+        self.expire_leases(now, effects);
         self.sessions.sweep(now);
     }
 }

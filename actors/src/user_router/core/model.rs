@@ -20,6 +20,10 @@ pub(super) const LIFE: [(&str, Duration); 3] = [
     ("run.chatOutboxSubmit", Duration::from_millis(1_860)),
 ];
 pub(super) const TTL: Duration = Duration::from_millis(2_000);
+/// Of a lease.
+pub(super) const LEASE: Duration = Duration::from_millis(60);
+/// Sessions as phones and desktops write them, with their base.
+pub(super) const SESSIONS: [(&str, &str); 3] = [("s", "s"), (" s::skills-agent", "s"), ("t", "t")];
 pub(super) const PER_CLIENT: usize = 2;
 pub(super) const PER_DESKTOP: usize = 3;
 pub(super) const PER_USER: usize = 4;
@@ -46,6 +50,10 @@ pub(super) enum Fact {
     Waits { desktop: DeviceId, socket: SocketId },
     /// The session that one socket's registration began, and another's resumed last, may be resumed.
     Resumable { route: Route, begun_by: SocketId, used_by: SocketId, until: Duration },
+    /// A phone's connection has a lease.
+    Watches { phone: Route, socket: SocketId, session: &'static str, generation: u64, epoch: u64, until: Duration },
+    /// A desktop's connection was last told this of a session: until when there is interest.
+    Knows { socket: SocketId, session: &'static str, until: Duration },
     /// What was last said of a desktop.
     Told { desktop: DeviceId, status: Presence, reason: &'static str },
 }
@@ -57,6 +65,9 @@ pub(super) enum Step {
     LookedUp { socket: SocketId, rows: Rows },
     Call { socket: SocketId, id: &'static str, method: &'static str, params: u32 },
     Respond { socket: SocketId, client: Route, id: &'static str, is_final: bool },
+    Interest { socket: SocketId, session: usize, active: bool, generation: u64 },
+    Frame { socket: SocketId, session: usize, generation: u64 },
+    Event { socket: SocketId },
     NotForwarded { socket: SocketId, id: &'static str },
     Closed { socket: SocketId },
     Retire { socket: SocketId, reason: CloseReason },
@@ -78,6 +89,8 @@ pub(super) struct Model {
     pub(super) now: Duration,
     pub(super) facts: Vec<Fact>,
     revision: u64,
+    last_epoch: u64,
+    updates: u64,
     lines: Vec<String>,
 }
 
@@ -179,6 +192,9 @@ impl Model {
         let expired = self.take(|fact| matches!(fact, Fact::Open { until, .. } if *until <= now));
         self.refuse(expired, -32012);
         self.take(|fact| matches!(fact, Fact::Resumable { until, .. } if *until <= now));
+        for lease in self.take(|fact| matches!(fact, Fact::Watches { until, .. } if *until <= now)) {
+            self.say_ended(&lease);
+        }
         match *step {
             Step::Register { socket, route, resume } => {
                 self.say(match route {
@@ -190,6 +206,9 @@ impl Model {
             Step::LookedUp { socket, rows } => self.looked_up(socket, rows),
             Step::Call { socket, id, method, params } => self.call(socket, id, method, params),
             Step::Respond { socket, client, id, is_final } => self.respond(socket, client, id, is_final),
+            Step::Interest { socket, session, active, generation } => self.interest(socket, SESSIONS[session].1, active, generation),
+            Step::Frame { socket, session, generation } => self.frame(socket, SESSIONS[session].1, generation),
+            Step::Event { socket } => self.event(socket),
             Step::NotForwarded { socket, id } => {
                 let records =
                     self.take(|fact| matches!(fact, Fact::Open { desktop, id: open, .. } if *desktop == socket && open == id.trim()));
@@ -247,6 +266,7 @@ impl Model {
             self.say(format!("{old} close replaced"));
             let records = self.take(|fact| matches!(fact, Fact::Open { desktop, .. } if *desktop == old));
             self.refuse(records, -32011);
+            self.end_lease(route);
         }
         let target = match route {
             Route::Desktop(_) => String::new(),
@@ -256,7 +276,12 @@ impl Model {
         self.take(|fact| matches!(fact, Fact::Waits { desktop, .. } if *desktop == route.device()));
         self.facts.push(Fact::Holds { socket, route });
         match route {
-            Route::Desktop(desktop) => self.desktop_is_now(desktop, before, "registered"),
+            Route::Desktop(desktop) => {
+                for (_, session) in [SESSIONS[0], SESSIONS[2]] {
+                    self.tell_of(desktop, session);
+                }
+                self.desktop_is_now(desktop, before, "registered");
+            }
             Route::Phone { phone, .. } => self.store(phone, before, "registered"),
         }
     }
@@ -309,13 +334,116 @@ impl Model {
         }
     }
 
+    fn watches(&self, of: impl Fn(Route, &'static str) -> bool) -> Vec<(SocketId, u64, u64, Duration)> {
+        let watches = self.facts.iter().filter_map(|fact| match fact {
+            Fact::Watches { phone, socket, session, generation, epoch, until } if of(*phone, session) => {
+                Some((*socket, *generation, *epoch, *until))
+            }
+            _ => None,
+        });
+        watches.collect()
+    }
+
+    /// The generation of a desktop's session.
+    pub(super) fn generation(&self, desktop: DeviceId, session: &str) -> Option<u64> {
+        self.watches(|phone, watched| phone.desktop() == desktop && watched == session).first().map(|(_, generation, ..)| *generation)
+    }
+
+    fn say_ended(&mut self, lease: &Fact) {
+        let Fact::Watches { socket, .. } = lease else { panic!("{lease:?} is no lease") };
+        self.say(format!("{socket} lease none"));
+    }
+
+    fn interest(&mut self, socket: SocketId, session: &'static str, active: bool, fresh: u64) {
+        let Some(phone @ Route::Phone { desktop, .. }) = self.route(socket) else { return self.say("dropped StaleSocket".into()) };
+        let own = self.watches(|watcher, watched| watcher == phone && watched == session).first().copied();
+        if active != own.is_some() {
+            if active || own.is_some() {
+                self.end_lease(phone);
+            }
+        } else if !active {
+            return;
+        }
+        if active {
+            let (generation, epoch) = match own {
+                Some((_, generation, epoch, _)) => (generation, epoch),
+                None => {
+                    self.last_epoch += 1;
+                    (self.generation(desktop, session).unwrap_or(fresh), self.last_epoch)
+                }
+            };
+            self.take(|fact| matches!(fact, Fact::Watches { phone: watcher, .. } if *watcher == phone));
+            let until = self.now + LEASE;
+            self.facts.push(Fact::Watches { phone, socket, session, generation, epoch, until });
+            self.say(format!("{socket} lease {epoch} until {}", until.as_millis()));
+            self.tell_of(desktop, session);
+        }
+    }
+
+    fn end_lease(&mut self, phone: Route) {
+        for lease in self.take(|fact| matches!(fact, Fact::Watches { phone: watcher, .. } if *watcher == phone)) {
+            self.say_ended(&lease);
+            let Fact::Watches { session, .. } = lease else { continue };
+            self.tell_of(phone.desktop(), session);
+        }
+    }
+
+    /// A desktop that has been told something else is told until when there is interest. What it was told ends by itself.
+    fn tell_of(&mut self, desktop: DeviceId, session: &'static str) {
+        let Some(to) = self.holder(Route::Desktop(desktop)) else { return };
+        let is = self.watches(|phone, watched| phone.desktop() == desktop && watched == session);
+        let until = is.iter().map(|(.., until)| *until).max();
+        let now = self.now;
+        let known = self.take(|fact| matches!(fact, Fact::Knows { socket, session: of, .. } if *socket == to && *of == session));
+        let known = known.iter().find_map(|fact| if let Fact::Knows { until, .. } = fact { Some(*until) } else { None });
+        if let Some(until) = until {
+            self.facts.push(Fact::Knows { socket: to, session, until });
+        }
+        if until == known.filter(|until| *until > now) {
+            return;
+        }
+        self.updates += 1;
+        self.say(match (until, is.first()) {
+            (Some(until), Some((_, generation, ..))) => {
+                format!("{to} interest {session} g{generation} {} r{}", (until - now).as_millis(), self.updates)
+            }
+            _ => format!("{to} interest {session} ended r{}", self.updates),
+        });
+    }
+
+    fn frame(&mut self, socket: SocketId, session: &'static str, shown: u64) {
+        let Some(Route::Desktop(desktop)) = self.route(socket) else { return self.say("dropped StaleSocket".into()) };
+        let watches = self.watches(|phone, watched| phone.desktop() == desktop && watched == session);
+        let reached: Vec<_> = watches.into_iter().filter(|(_, generation, ..)| *generation == shown).collect();
+        if reached.is_empty() {
+            self.say("dropped WrongGeneration".into());
+        }
+        for (phone, _, epoch, _) in reached {
+            self.say(format!("{phone} timeline 1 from {} under {epoch}", name(desktop)));
+        }
+    }
+
+    fn event(&mut self, socket: SocketId) {
+        let Some(Route::Desktop(desktop)) = self.route(socket) else { return self.say("dropped StaleSocket".into()) };
+        for fact in self.facts.clone() {
+            if let Fact::Holds { socket, route: Route::Phone { desktop: selected, .. } } = fact
+                && selected == desktop
+            {
+                self.say(format!("{socket} event 1 from {}", name(desktop)));
+            }
+        }
+    }
+
     /// A connection ends, and its device may come back.
     fn lose(&mut self, socket: SocketId, reason: &'static str) {
         let Some(route) = self.route(socket) else { return };
         let before = self.presence_of(route.device());
         self.take(|fact| *fact == Fact::Holds { socket, route });
         match route {
-            Route::Phone { phone, .. } => self.store(phone, before, reason),
+            Route::Phone { phone, .. } => {
+                self.end_lease(route);
+                self.store(phone, before, reason);
+            }
             Route::Desktop(desktop) => {
                 let records = self.take(|fact| matches!(fact, Fact::Open { desktop, .. } if *desktop == socket));
                 self.refuse(records, -32011);
@@ -348,6 +476,12 @@ impl Model {
             self.refuse(records, -32010);
         }
         self.take(|fact| closed.contains(fact));
+        let mut routes: Vec<_> =
+            closed.iter().filter_map(|fact| if let Fact::Holds { route, .. } = fact { Some(*route) } else { None }).collect();
+        routes.sort_unstable();
+        for route in routes {
+            self.end_lease(route);
+        }
         let reason = if reason == CloseReason::DeviceForgotten { "deviceForgotten" } else { "loggedOut" };
         for (device, before) in before {
             if self.presence_of(device) != Presence::Disconnected {
@@ -374,13 +508,14 @@ impl Model {
             pending: self.count(|fact| matches!(fact, Fact::Open { .. })),
             waiting: self.count(|fact| matches!(fact, Fact::Waits { .. })),
             sessions: self.count(|fact| matches!(fact, Fact::Resumable { .. })),
+            leases: self.count(|fact| matches!(fact, Fact::Watches { .. })),
         }
     }
 
-    /// The earliest end of a request or a session.
+    /// The earliest end of a request, a session or a lease.
     pub(super) fn next_end(&self) -> Option<Duration> {
         let ends = self.facts.iter().filter_map(|fact| match fact {
-            Fact::Open { until, .. } | Fact::Resumable { until, .. } => Some(*until),
+            Fact::Open { until, .. } | Fact::Resumable { until, .. } | Fact::Watches { until, .. } => Some(*until),
             _ => None,
         });
         ends.min()

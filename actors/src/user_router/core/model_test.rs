@@ -6,10 +6,10 @@
 
 use super::{
     Effects,
-    model::{Fact, KEYS, LIFE, Model, PER_CLIENT, PER_DESKTOP, PER_USER, Rows, Step, TTL, api_key},
+    model::{Fact, KEYS, LEASE, LIFE, Model, PER_CLIENT, PER_DESKTOP, PER_USER, Rows, SESSIONS, Step, TTL, api_key},
     testing::{
-        Harness, MS, call, connection, describe, describe_status, desktop, fresh, json, key, phone, register, response, role, route, row,
-        session, token,
+        Harness, MS, call, connection, describe, describe_status, desktop, fresh, generation, interest, json, key, phone, register,
+        regular, response, role, route, row, session, timeline, token,
     },
 };
 use crate::user_router::message::{Effect, Input, SocketId, Unavailable, Whose};
@@ -21,7 +21,7 @@ use relay_protocol::{
     rpc::RequestId,
     version::Version,
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const IDS: [&str; 4] = ["a", "b", " a", "c"];
 
@@ -36,6 +36,10 @@ enum Draw {
     Answer { request: usize, is_final: bool },
     NotTaken { request: usize },
     Respond { socket: usize, client: usize, id: usize, is_final: bool },
+    Interest { from: usize, session: usize, active: bool },
+    InterestFromAny { socket: usize, session: usize, active: bool },
+    Frame { from: usize, session: usize, back: u64 },
+    Event { from: usize },
     NotForwarded { socket: usize, id: usize },
     Closed { socket: usize },
     Retire { socket: usize, reason: CloseReason },
@@ -61,6 +65,11 @@ fn draws() -> impl Strategy<Value = Draw> {
         2 => (0..4_usize).prop_map(|request| Draw::NotTaken { request }),
         4 => (0..12_usize, 0..6_usize, 0..4_usize, any::<bool>())
             .prop_map(|(socket, client, id, is_final)| Draw::Respond { socket, client, id, is_final }),
+        14 => (0..4_usize, 0..3_usize, prop::bool::weighted(0.8))
+            .prop_map(|(from, session, active)| Draw::Interest { from, session, active }),
+        3 => (0..12_usize, 0..3_usize, any::<bool>()).prop_map(|(socket, session, active)| Draw::InterestFromAny { socket, session, active }),
+        10 => (0..8_usize, 0..3_usize, prop_oneof![2 => Just(0), 1 => 1..4_u64]).prop_map(|(from, session, back)| Draw::Frame { from, session, back }),
+        2 => (0..8_usize).prop_map(|from| Draw::Event { from }),
         2 => (0..8_usize, 0..4_usize).prop_map(|(socket, id)| Draw::NotForwarded { socket, id }),
         4 => (0..12_usize).prop_map(|socket| Draw::Closed { socket }),
         1 => (0..12_usize, select(vec![CloseReason::Silent, CloseReason::Saturated]))
@@ -81,16 +90,18 @@ struct Pair {
     sockets: Vec<SocketId>,
     /// Every wait that was ever asked for.
     waits: Vec<(DeviceId, SocketId)>,
+    generations: u64,
 }
 
 impl Pair {
     fn new() -> Self {
         let harness = Harness::with(|config| {
             config.resume_ttl = TTL;
+            config.timeline_lease = LEASE;
             [(_, config.pending_default), (_, config.pending_load), (_, config.pending_outbox)] = LIFE;
             (config.per_client, config.per_desktop, config.per_user) = (PER_CLIENT, PER_DESKTOP, PER_USER);
         });
-        Pair { harness, model: Model::default(), sockets: Vec::new(), waits: Vec::new() }
+        Pair { harness, model: Model::default(), sockets: Vec::new(), waits: Vec::new(), generations: 0 }
     }
 
     /// The socket that is so many back.
@@ -114,6 +125,32 @@ impl Pair {
         });
         let phones: Vec<_> = phones.collect();
         if phones.is_empty() { self.socket(0) } else { phones[number % phones.len()] }
+    }
+
+    fn interest(&mut self, socket: SocketId, session: usize, active: bool) -> Step {
+        self.generations += 1;
+        Step::Interest { socket, session, active, generation: self.generations }
+    }
+
+    /// A connected desktop, or any socket.
+    fn sender(&self, number: usize) -> SocketId {
+        let desktops = [desktop(0), desktop(1)].map(|device| {
+            self.model.facts.iter().find_map(|fact| match fact {
+                Fact::Holds { socket, route } if *route == Route::Desktop(device) => Some(*socket),
+                _ => None,
+            })
+        });
+        desktops.get(number % 3).copied().flatten().unwrap_or(self.socket(number))
+    }
+
+    /// The generation that a frame of this socket's desktop should show, or one of long ago.
+    fn shown(&self, socket: SocketId, session: usize, back: u64) -> u64 {
+        let desktop = self.model.facts.iter().find_map(|fact| match fact {
+            Fact::Holds { socket: own, route: Route::Desktop(desktop) } if *own == socket => Some(*desktop),
+            _ => None,
+        });
+        let current = desktop.and_then(|desktop| self.model.generation(desktop, SESSIONS[session].1));
+        current.filter(|_| back == 0).unwrap_or(self.generations.saturating_sub(back))
     }
 
     fn open_request(&self, number: usize) -> Option<(SocketId, &'static str, Route)> {
@@ -163,6 +200,13 @@ impl Pair {
             Draw::Respond { socket, client, id, is_final } => {
                 vec![Step::Respond { socket: self.socket(socket), client: ROUTES[client](), id: IDS[id], is_final }]
             }
+            Draw::Interest { from, session, active } => vec![self.interest(self.live_phone(from), session, active)],
+            Draw::InterestFromAny { socket, session, active } => vec![self.interest(self.socket(socket), session, active)],
+            Draw::Frame { from, session, back } => {
+                let socket = self.sender(from);
+                vec![Step::Frame { socket, session, generation: self.shown(socket, session, back) }]
+            }
+            Draw::Event { from } => vec![Step::Event { socket: self.sender(from) }],
             Draw::NotForwarded { socket, id } => vec![Step::NotForwarded { socket: self.socket(socket), id: IDS[id] }],
             Draw::Closed { socket } => vec![Step::Closed { socket: self.socket(socket) }],
             Draw::Retire { socket, reason } => vec![Step::Retire { socket: self.socket(socket), reason }],
@@ -198,7 +242,7 @@ impl Pair {
                 let socket = self.sockets.iter().find(|socket| connection(**socket) == generation);
                 self.waits.push((desktop, *socket.unwrap()));
             }
-            seen.push(line(effect));
+            seen.push(line(effect, self.harness.now.monotonic - self.model.now));
         }
         let mut expected = self.model.step(step);
         seen.sort_unstable();
@@ -243,6 +287,13 @@ fn input(step: &Step) -> Input {
         Step::Respond { socket, client, id, is_final } => {
             Input::Response { socket, response: response(&client.to_string(), id, 1, is_final) }
         }
+        Step::Interest { socket, session, active, generation: fresh } => {
+            Input::Interest { socket, interest: interest(SESSIONS[session].0, active), generation: generation(fresh) }
+        }
+        Step::Frame { socket, session, generation: shown } => {
+            Input::Timeline { socket, frame: timeline(SESSIONS[session].0, generation(shown), 1) }
+        }
+        Step::Event { socket } => Input::Event { socket, event: regular(1) },
         Step::NotForwarded { socket, id } => Input::NotForwarded { socket, id: RequestId::new(id) },
         Step::Closed { socket } => Input::SocketClosed { socket },
         Step::Retire { socket, reason } => Input::Retire { socket, reason },
@@ -252,8 +303,12 @@ fn input(step: &Step) -> Input {
     }
 }
 
-/// Like [`describe`], with what a registration answer says.
-fn line(effect: Effect) -> String {
+/// Like [`describe`], with what a registration answer says, and with the end of a lease.
+fn line(effect: Effect, start: Instant) -> String {
+    if let Effect::SetLease { lease: Some(term), .. } = &effect {
+        let until = term.deadline - start;
+        return format!("{} until {}", describe(effect), until.as_millis());
+    }
     let Effect::Registered { socket, answer, .. } = &effect else { return describe(effect) };
     let answer = json(answer);
     let payload = &answer["payload"];

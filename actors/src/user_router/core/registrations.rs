@@ -129,6 +129,7 @@ impl UserCore {
         let connection = settled.connection;
         let was_online = self.routes.is_phone_online(route.device());
         if let Some(old) = self.routes.open(socket, Live { route, connection, api_key: settled.api_key }) {
+            self.end_lease(now, route, effects);
             effects.push(Effect::Close { socket: old, reason: CloseReason::Replaced });
         }
         if let Route::Desktop(desktop) = route {
@@ -137,7 +138,10 @@ impl UserCore {
         }
         effects.push(Effect::Registered { socket, connection, route, answer: self.answer(now, route, settled) });
         match route {
-            Route::Desktop(desktop) => self.change_status(now.wall, desktop, State::Online, PresenceReason::Registered, effects),
+            Route::Desktop(desktop) => {
+                self.tell_of_all(now, desktop, effects);
+                self.change_status(now.wall, desktop, State::Online, PresenceReason::Registered, effects);
+            }
             Route::Phone { phone, .. } if !was_online => {
                 Self::write_phone_status(now.wall, phone, Presence::Online, PresenceReason::Registered, effects);
             }

@@ -4,13 +4,14 @@ use super::{CoreConfig, Effects, ProcessPending, UserCore};
 use crate::{
     clock::{self, EpochMs},
     drain::Drain,
-    user_router::message::{Effect, Fresh, Input, Now, SocketId, Unavailable, Whose},
+    user_router::message::{Effect, Fresh, Input, Now, OutboundEvent, SocketId, TimelineMark, Unavailable, Whose},
 };
 use relay_protocol::{
     close::CloseReason,
     device::{DeviceFacts, Role},
     envelope::Inbound,
-    id::{ApiKeyId, ConnectionId, DeviceId, RelayInstanceId, Route, SessionId, UserId},
+    event::{Event, Interest, RegularEvent, TimelineFrame},
+    id::{ApiKeyId, AuthorizationGeneration, ConnectionId, DeviceId, RelayInstanceId, Route, SessionId, UserId},
     register::Register,
     rpc::{Call, Request, RequestId, Response},
     text::Text,
@@ -77,6 +78,12 @@ pub(super) fn row(id: DeviceId) -> DeviceFacts {
     DeviceFacts { id, user: user(), role, relay_eligible: true }
 }
 
+/// A look-up that brings good rows for the route.
+pub(super) fn found(socket: SocketId, route: Route) -> Input {
+    let devices = Ok(vec![row(route.device()), row(route.desktop())]);
+    Input::LookedUp { socket, required: Ok(Version::new(1, 7)), devices }
+}
+
 /// A good `register` for the route.
 pub(super) fn register(route: Route) -> Register {
     Register {
@@ -118,6 +125,46 @@ pub(super) fn response(client: &str, id: &str, result: u32, is_final: bool) -> R
     }
 }
 
+pub(super) fn generation(number: u64) -> AuthorizationGeneration {
+    AuthorizationGeneration(Uuid::from_u128(0x6e00_0000 + u128::from(number)))
+}
+
+fn event(name: &str, payload: &str) -> Event {
+    let text = format!("{{\"type\":\"event\",\"payload\":{{\"eventType\":\"{name}\",\"payload\":{payload}}}}}");
+    match Inbound::parse(text.into()) {
+        Ok(Inbound::Event(event)) => event,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(super) fn interest(session: &str, active: bool) -> Interest {
+    match event("chat:timeline-interest", &format!("{{\"appSessionId\":\"{session}\",\"active\":{active}}}")) {
+        Event::Interest(interest) => interest,
+        other @ (Event::Timeline(_) | Event::Regular(_)) => panic!("{other:?}"),
+    }
+}
+
+/// A timeline frame with a key, that says `n` and shows a generation.
+pub(super) fn timeline(session: &str, generation: AuthorizationGeneration, n: u64) -> TimelineFrame {
+    timeline_with_key(session, generation, Some("k"), n)
+}
+
+pub(super) fn timeline_with_key(session: &str, generation: AuthorizationGeneration, key: Option<&str>, n: u64) -> TimelineFrame {
+    let key = key.map(|key| format!("\"timelineKey\":\"{key}\",")).unwrap_or_default();
+    let payload = format!("{{\"appSessionId\":\"{session}\",\"authorizationGeneration\":\"{generation}\",{key}\"n\":{n}}}");
+    match event("chat:stream", &payload) {
+        Event::Timeline(frame) => frame,
+        other @ (Event::Interest(_) | Event::Regular(_)) => panic!("{other:?}"),
+    }
+}
+
+pub(super) fn regular(n: u64) -> RegularEvent {
+    match event("files:changed", &format!("{{\"n\":{n}}}")) {
+        Event::Regular(event) => event,
+        other @ (Event::Interest(_) | Event::Timeline(_)) => panic!("{other:?}"),
+    }
+}
+
 pub(super) struct Harness {
     pub(super) core: UserCore,
     pub(super) process: ProcessPending,
@@ -126,6 +173,7 @@ pub(super) struct Harness {
     /// The API key that sockets are opened with from now on.
     pub(super) api_key: Option<ApiKeyId>,
     sockets: u64,
+    generations: u64,
 }
 
 impl Harness {
@@ -138,7 +186,7 @@ impl Harness {
         change(&mut config);
         let now = Now { monotonic: clock::now(), wall: EpochMs(EPOCH_MS) };
         let (process, drain) = (config.process.clone(), config.drain.clone());
-        Harness { core: UserCore::new(config), process, drain, now, api_key: None, sockets: 0 }
+        Harness { core: UserCore::new(config), process, drain, now, api_key: None, sockets: 0, generations: 0 }
     }
 
     pub(super) fn step(&mut self, input: Input) -> Vec<String> {
@@ -170,8 +218,7 @@ impl Harness {
 
     /// The look-up brings good rows.
     pub(super) fn found(&mut self, socket: SocketId, route: Route) -> Vec<String> {
-        let devices = Ok(vec![row(route.device()), row(route.desktop())]);
-        self.step(Input::LookedUp { socket, required: Ok(Version::new(1, 7)), devices })
+        self.step(found(socket, route))
     }
 
     pub(super) fn unavailable(&mut self, socket: SocketId) -> Vec<String> {
@@ -182,8 +229,7 @@ impl Harness {
     pub(super) fn answer(&mut self, socket: SocketId, route: Route, register: Register) -> Value {
         self.begin(socket, route, register);
         let mut effects = Effects::default();
-        let devices = Ok(vec![row(route.device()), row(route.desktop())]);
-        self.core.handle(self.now, Input::LookedUp { socket, required: Ok(Version::new(1, 7)), devices }, &mut effects);
+        self.core.handle(self.now, found(socket, route), &mut effects);
         let mut effects = std::iter::from_fn(|| effects.pop());
         effects.find_map(|effect| if let Effect::Registered { answer, .. } = effect { Some(json(&answer)) } else { None }).unwrap()
     }
@@ -225,6 +271,20 @@ impl Harness {
 
     pub(super) fn respond(&mut self, socket: SocketId, client: Route, id: &str, is_final: bool) -> Vec<String> {
         self.step(Input::Response { socket, response: response(&client.to_string(), id, 1, is_final) })
+    }
+
+    /// A phone takes or gives up interest; were a generation to begin, it would be the next one.
+    pub(super) fn interest(&mut self, socket: SocketId, session: &str, active: bool) -> Vec<String> {
+        self.generations += 1;
+        self.step(Input::Interest { socket, interest: interest(session, active), generation: generation(self.generations) })
+    }
+
+    pub(super) fn timeline(&mut self, socket: SocketId, session: &str, of: u64, n: u64) -> Vec<String> {
+        self.step(Input::Timeline { socket, frame: timeline(session, generation(of), n) })
+    }
+
+    pub(super) fn regular(&mut self, socket: SocketId, n: u64) -> Vec<String> {
+        self.step(Input::Event { socket, event: regular(n) })
     }
 
     pub(super) fn close(&mut self, socket: SocketId) -> Vec<String> {
@@ -270,6 +330,9 @@ pub(super) fn describe(effect: Effect) -> String {
         }
         Effect::NotRegistered { socket, answer } => format!("{socket} failed {}", json(&answer)["payload"]["code"].as_str().unwrap()),
         Effect::Send { socket, text } => format!("{socket} {}", describe_sent(&json(&text))),
+        Effect::SendEvent { socket, event } => format!("{socket} {}", describe_event(&event)),
+        Effect::SetLease { socket, lease: Some(term) } => format!("{socket} lease {}", term.epoch.0),
+        Effect::SetLease { socket, lease: None } => format!("{socket} lease none"),
         Effect::Forward { socket, id, text } => {
             let payload = &json(&text)["payload"];
             assert_eq!(payload["id"].as_str().map(str::trim), Some(id.as_str()));
@@ -291,6 +354,7 @@ fn client(route: &str) -> String {
 fn describe_sent(frame: &Value) -> String {
     let payload = &frame["payload"];
     match frame["type"].as_str().unwrap() {
+        "event" if payload["eventType"] == "chat:timeline-interest-updated" => describe_update(&payload["payload"]),
         "event" => {
             assert_eq!(payload["eventType"], "device-status");
             format!("status {}", describe_status(&payload["payload"]))
@@ -303,6 +367,36 @@ fn describe_sent(frame: &Value) -> String {
             }
         }
         other => panic!("{other} is nothing that a router sends"),
+    }
+}
+
+/// `interest s g1 60000 r3`: session, generation, time left, revision; or `interest s ended r3`.
+fn describe_update(update: &Value) -> String {
+    let (session, revision) = (update["appSessionId"].as_str().unwrap(), &update["revision"]);
+    assert_eq!(update["relayInstanceId"], Uuid::nil().to_string());
+    if update["active"] == false {
+        assert!(update["expiresAt"].is_null() && update["expiresInMs"].is_null() && update["authorizationGeneration"].is_null());
+        return format!("interest {session} ended r{revision}");
+    }
+    let of: AuthorizationGeneration = update["authorizationGeneration"].as_str().unwrap().parse().unwrap();
+    format!("interest {session} g{} {} r{revision}", of.0.as_u128() - 0x6e00_0000, update["expiresInMs"])
+}
+
+/// `timeline 3 from d0 under 1`: what it says, who sent it, the epoch of the lease; or `event 3 from d0`.
+fn describe_event(event: &OutboundEvent) -> String {
+    let payload = &json(&event.text)["payload"];
+    let source: DeviceId = payload["sourceDeviceId"].as_str().unwrap().parse().unwrap();
+    let (n, from) = (&payload["payload"]["n"], name(source));
+    match &event.timeline {
+        Some(TimelineMark { epoch, key }) => {
+            assert_eq!((payload["eventType"].as_str(), key.as_deref()), (Some("chat:stream"), Some("k")));
+            assert!(payload["payload"].get("authorizationGeneration").is_none());
+            format!("timeline {n} from {from} under {}", epoch.0)
+        }
+        None => {
+            assert_eq!(payload["eventType"], "files:changed");
+            format!("event {n} from {from}")
+        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! The lane's order, bounds and accounts.
 
-use super::{
-    budget::{Budget, Share},
-    lane::{Lane, Pulled, Refused, SLICE_BYTES_MAX},
+use super::{EventLimits, Lane, LaneLimits, Pulled, Refused, SLICE_BYTES_MAX};
+use crate::{
+    clock,
+    device_socket::budget::{Budget, Share},
 };
-use crate::clock;
 use proptest::prelude::*;
 use relay_protocol::{close::CloseReason, text::Text};
 use std::{
@@ -13,46 +13,74 @@ use std::{
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Wake, Waker},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const ROOM: usize = 1_000_000;
 
+const NOTHING: Pulled = Pulled::Nothing { flush_at: None };
+
 /// What a lane may be over its bound in these tests.
 const MESSAGE_MAX: usize = 200_000;
 
-fn budget(bytes_max: usize) -> Arc<Budget> {
+pub(super) fn budget(bytes_max: usize) -> Arc<Budget> {
     Arc::new(Budget::new(bytes_max, MESSAGE_MAX, Arc::default()))
 }
 
 fn lane(bytes_max: usize) -> Lane {
-    Lane::new(bytes_max, MESSAGE_MAX, Share::new(budget(usize::MAX / 2)), clock::now())
+    lane_of(bytes_max, budget(usize::MAX / 2), clock::now())
+}
+
+fn lane_of(bytes_max: usize, budget: Arc<Budget>, now: Instant) -> Lane {
+    lane_with(bytes_max, EventLimits::default(), budget, now)
+}
+
+pub(super) fn lane_with(bytes_max: usize, events: EventLimits, budget: Arc<Budget>, now: Instant) -> Lane {
+    Lane::new(LaneLimits { bytes_max, message_bytes_max: MESSAGE_MAX, events }, Share::new(budget), now)
 }
 
 fn pull(lane: &Lane) -> Pulled {
-    lane.pull(clock::now(), &Context::from_waker(Waker::noop()))
+    pull_at(lane, clock::now())
+}
+
+pub(super) fn pull_at(lane: &Lane, now: Instant) -> Pulled {
+    lane.pull(now, &Context::from_waker(Waker::noop()))
+}
+
+fn drain(lane: &Lane) -> (Vec<u8>, Pulled) {
+    drain_at(lane, clock::now())
 }
 
 /// Everything that the lane gives until it has nothing more.
-fn drain(lane: &Lane) -> (Vec<u8>, Pulled) {
+pub(super) fn drain_at(lane: &Lane, now: Instant) -> (Vec<u8>, Pulled) {
     let mut bytes = Vec::new();
     loop {
-        match pull(lane) {
+        match pull_at(lane, now) {
             Pulled::Slice(slice) => {
                 assert!(!slice.is_empty() && slice.len() <= SLICE_BYTES_MAX, "a slice of {} bytes", slice.len());
                 bytes.extend_from_slice(&slice);
             }
-            end @ (Pulled::Nothing | Pulled::Finished { .. }) => return (bytes, end),
+            end @ (Pulled::Nothing { .. } | Pulled::Finished { .. }) => return (bytes, end),
         }
     }
 }
 
-fn text(length: usize) -> Text {
+pub(super) fn text(length: usize) -> Text {
     Text::from("x".repeat(length))
 }
 
 /// Reads server frames: opcode and payload length of each.
-fn frames(mut bytes: &[u8]) -> Vec<(u8, usize)> {
+pub(super) fn frames(bytes: &[u8]) -> Vec<(u8, usize)> {
+    read_frames(bytes).into_iter().map(|(opcode, payload)| (opcode, payload.len())).collect()
+}
+
+/// Reads server frames, all of them text.
+pub(super) fn payloads(bytes: &[u8]) -> Vec<String> {
+    let text = |(opcode, payload): (u8, &[u8])| (opcode == 1).then(|| String::from_utf8(payload.to_vec()).unwrap()).unwrap();
+    read_frames(bytes).into_iter().map(text).collect()
+}
+
+fn read_frames(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
     let mut frames = Vec::new();
     while let [first, length, rest @ ..] = bytes {
         assert_eq!(first & 0xf0, 0x80, "a whole, unextended frame");
@@ -61,11 +89,35 @@ fn frames(mut bytes: &[u8]) -> Vec<(u8, usize)> {
             126 => (usize::from(u16::from_be_bytes(rest[..2].try_into().unwrap())), &rest[2..]),
             short => (usize::from(*short), rest),
         };
-        frames.push((first & 0xf, length));
-        bytes = &rest[length..];
+        let (payload, rest) = rest.split_at(length);
+        frames.push((first & 0xf, payload));
+        bytes = rest;
     }
     assert!(bytes.is_empty());
     frames
+}
+
+/// Counts how often a lane wakes who pulls it.
+#[derive(Clone, Default)]
+pub(super) struct Wakes(Arc<Count>);
+
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+impl Wakes {
+    pub(super) fn pull(&self, lane: &Lane, now: Instant) -> Pulled {
+        lane.pull(now, &Context::from_waker(&Waker::from(self.0.clone())))
+    }
+
+    pub(super) fn get(&self) -> usize {
+        self.0.0.load(Relaxed)
+    }
 }
 
 #[test]
@@ -77,7 +129,7 @@ fn every_length_form_is_framed() {
     }
     let (bytes, end) = drain(&lane);
     assert_eq!(frames(&bytes), lengths.map(|length| (1, length)));
-    assert_eq!((end, lane.queued_bytes()), (Pulled::Nothing, 0));
+    assert_eq!((end, lane.queued_bytes()), (NOTHING, 0));
 }
 
 #[test]
@@ -218,33 +270,41 @@ fn the_peers_close_is_answered_with_its_code() {
 
 #[test]
 fn the_puller_is_woken_for_anything_new() {
-    struct Count(AtomicUsize);
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Relaxed);
-        }
-    }
-    let count = Arc::new(Count(AtomicUsize::new(0)));
-    let waker = Waker::from(count.clone());
+    let count = Wakes::default();
     let lane = lane(ROOM);
-    assert_eq!(lane.pull(clock::now(), &Context::from_waker(&waker)), Pulled::Nothing);
+    assert_eq!(count.pull(&lane, clock::now()), NOTHING);
     lane.push(text(1)).unwrap();
     lane.offer(text(1)).unwrap();
     lane.ping();
     lane.pong(b"");
     lane.close(CloseReason::Silent, clock::now());
-    assert_eq!(count.0.load(Relaxed), 5);
+    assert_eq!(count.get(), 5);
 }
 
-#[test]
-fn a_full_lane_tells_when_its_transport_last_took_something() {
-    let start = clock::now();
-    let lane = Lane::new(10, MESSAGE_MAX, Share::new(budget(ROOM)), start);
+/// In paused time, since the lane asks the clock when it becomes full.
+#[tokio::test(start_paused = true)]
+async fn a_full_lane_tells_since_when_it_is_full_and_its_transport_has_taken_nothing() {
+    let wait = async || {
+        tokio::time::advance(Duration::from_secs(60)).await;
+        clock::now()
+    };
+    let lane = lane_of(10, budget(ROOM), clock::now());
+    // An idle minute is no fault of whoever reads.
+    let became_full = wait().await;
     lane.push(text(200_000)).unwrap();
-    assert_eq!(lane.full_since(), Some(start));
-    let later = start + Duration::from_secs(5);
-    lane.pull(later, &Context::from_waker(Waker::noop()));
-    assert_eq!(lane.full_since(), Some(later));
+    assert_eq!(lane.full_since(), Some(became_full));
+    wait().await;
+    assert_eq!(lane.offer(text(1)), Err(Refused::Full));
+    assert_eq!(lane.full_since(), Some(became_full), "it has been full all the time");
+    let pulled = wait().await;
+    pull(&lane);
+    assert_eq!(lane.full_since(), Some(pulled));
+    drain(&lane);
+    assert_eq!(lane.full_since(), None);
+    let refused = wait().await;
+    lane.offer(text(5)).unwrap();
+    assert_eq!(lane.offer(text(5)), Err(Refused::Full));
+    assert_eq!(lane.full_since(), Some(refused));
 }
 
 #[test]
@@ -265,7 +325,7 @@ fn what_must_not_be_dropped_goes_one_message_over_the_bound_and_then_ends_the_co
 #[test]
 fn lanes_share_what_all_of_them_may_hold() {
     let budget = budget(100_000);
-    let [one, other] = [(); 2].map(|()| Lane::new(ROOM, MESSAGE_MAX, Share::new(budget.clone()), clock::now()));
+    let [one, other] = [(); 2].map(|()| lane_of(ROOM, budget.clone(), clock::now()));
     one.push(text(60_000)).unwrap();
     assert_eq!(other.offer(text(60_000)), Err(Refused::Full));
     assert_eq!(other.full_since(), None, "it is not full itself");
@@ -291,7 +351,7 @@ fn every_way_out_of_a_lane_gives_its_bytes_back() {
     ];
     for (index, leave) in ways.into_iter().enumerate() {
         let budget = budget(ROOM);
-        let lane = Lane::new(ROOM, MESSAGE_MAX, Share::new(budget.clone()), clock::now());
+        let lane = lane_of(ROOM, budget.clone(), clock::now());
         lane.push(text(100_000)).unwrap();
         lane.push(text(0)).unwrap();
         assert_eq!(budget.held(), lane.queued_bytes());
@@ -305,7 +365,7 @@ fn every_way_out_of_a_lane_gives_its_bytes_back() {
 #[test]
 fn a_lane_that_is_shed_gives_all_back_and_lets_nothing_follow_a_piece_of_a_frame() {
     let budget = budget(ROOM);
-    let lane = Lane::new(ROOM, MESSAGE_MAX, Share::new(budget.clone()), clock::now());
+    let lane = lane_of(ROOM, budget.clone(), clock::now());
     lane.push(text(100_000)).unwrap();
     lane.push(text(5)).unwrap();
     pull(&lane);

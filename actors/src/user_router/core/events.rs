@@ -1,0 +1,42 @@
+//! Events of desktops on their way to phones (device-lane section 6).
+
+use super::{Effects, UserCore};
+use crate::user_router::message::{DropReason, Effect, OutboundEvent, SocketId, TimelineMark};
+use relay_protocol::{
+    event::{RegularEvent, TimelineFrame},
+    id::{DeviceId, Route},
+};
+
+impl UserCore {
+    /// To the phones with a lease of the session, if the frame shows its generation. Whether a lease is still live when a phone's turn
+    /// to be written to comes is for its socket to say.
+    pub(super) fn on_timeline(&self, socket: SocketId, frame: &TimelineFrame, effects: &mut Effects) {
+        let Some(desktop) = self.live_desktop(socket, effects) else { return };
+        let watched = (desktop, frame.session.clone());
+        let Some(leases) = frame.generation.and_then(|generation| self.leases.of(&watched, generation)) else {
+            return effects.push(Effect::Dropped(DropReason::WrongGeneration));
+        };
+        let text = frame.forward(desktop);
+        for lease in leases {
+            let timeline = Some(TimelineMark { epoch: lease.term.epoch, key: frame.key.clone() });
+            effects.push(Effect::SendEvent { socket: lease.socket, event: OutboundEvent { text: text.clone(), timeline } });
+        }
+    }
+
+    /// To all phones that selected this desktop.
+    pub(super) fn on_event(&self, socket: SocketId, event: &RegularEvent, effects: &mut Effects) {
+        let Some(desktop) = self.live_desktop(socket, effects) else { return };
+        let text = event.forward(desktop);
+        for (_, socket) in self.routes.phones().filter(|(route, _)| route.desktop() == desktop) {
+            effects.push(Effect::SendEvent { socket, event: OutboundEvent { text: text.clone(), timeline: None } });
+        }
+    }
+
+    fn live_desktop(&self, socket: SocketId, effects: &mut Effects) -> Option<DeviceId> {
+        if let Some(Route::Desktop(desktop)) = self.routes.live(socket).map(|live| live.route) {
+            return Some(desktop);
+        }
+        effects.push(Effect::Dropped(DropReason::StaleSocket));
+        None
+    }
+}

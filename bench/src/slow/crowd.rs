@@ -1,0 +1,93 @@
+//! Phones that watch a timeline and read nothing, and the desktop that fills it.
+
+use super::Options;
+use crate::{
+    clock::Clock,
+    error::Error,
+    event::Stream,
+    peer::Peer,
+    stats::Recorder,
+    target::{Link, Target},
+    timeline::{self, Plan, Progress},
+};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use std::{sync::Arc, time::Duration};
+use tokio::{task::JoinSet, time::sleep};
+
+/// The crowd's account; the pair that is measured has the first one.
+const PAIR: u32 = 1;
+/// What the kernel may hold for a frozen phone; it doubles this. As little as registration needs.
+const RECEIVE_BUFFER: u32 = 2 << 10;
+/// Phones connecting at the same time.
+const LANES: usize = 16;
+/// How often a frozen phone looks whether it still has a connection. It cannot see the end of what it does not read, so it sends a
+/// pong that nobody asked for, and the kernel refuses that on a connection that has ended.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A crowd at work.
+pub(super) struct Crowd {
+    tasks: JoinSet<()>,
+    lives: Arc<Recorder>,
+    lives_before: u64,
+}
+
+/// Creates the devices.
+pub(super) async fn prepare(target: &Target, frozen: u16) -> Result<(), Error> {
+    let phones = (0..frozen).map(|number| Peer::nth_phone(PAIR, number));
+    target.prepare(&[Peer::desktop(PAIR)].into_iter().chain(phones).collect::<Vec<_>>()).await
+}
+
+impl Crowd {
+    /// Connects the desktop and `frozen` phones, which read nothing from now on, and lets the desktop send until the crowd is
+    /// dispersed. `lives` gets how long each connection lasted that the relay ended.
+    pub(super) async fn gather(
+        target: &Target,
+        options: &Options,
+        frozen: u16,
+        recorder: Arc<Recorder>,
+        lives: Arc<Recorder>,
+    ) -> Result<Self, Error> {
+        let (clock, progress) = (Clock::start(), Arc::new(Progress::default()));
+        let mut tasks = JoinSet::new();
+        let desktop = target.connect(Peer::desktop(PAIR)).await?;
+        let stream = Stream::new(options.event_size);
+        tasks.spawn(timeline::desktop(desktop, stream, clock, progress.clone(), recorder.clone()));
+        let links: Vec<_> = stream::iter(0..frozen).map(|number| freeze(target, number)).buffer_unordered(LANES).try_collect().await?;
+        for link in links {
+            tasks.spawn(stay(target.clone(), link, clock, recorder.clone(), lives.clone()));
+        }
+        progress.begin(Plan { start_nanos: clock.nanos(), end_nanos: u64::MAX, per_second: options.event_rate });
+        let lives_before = lives.count();
+        Ok(Self { tasks, lives, lives_before })
+    }
+
+    /// Ends it, and says how many connections the relay had ended.
+    pub(super) async fn disperse(mut self) -> u64 {
+        let retired = self.lives.count() - self.lives_before;
+        self.tasks.shutdown().await;
+        retired
+    }
+}
+
+async fn freeze(target: &Target, number: u16) -> Result<Link, Error> {
+    timeline::watch(target, Peer::nth_phone(PAIR, number), Some(RECEIVE_BUFFER)).await
+}
+
+/// Reads nothing, and comes back whenever the relay has ended the connection.
+async fn stay(target: Target, mut link: Link, clock: Clock, recorder: Arc<Recorder>, lives: Arc<Recorder>) {
+    let number = link.peer.number;
+    loop {
+        let since = clock.nanos();
+        while link.sender.pong(b"").await.is_ok() {
+            sleep(LOOK).await;
+        }
+        lives.record(clock.nanos() - since);
+        link = match freeze(&target, number).await {
+            Ok(link) => link,
+            Err(error) => {
+                recorder.fail(|| format!("frozen phone {number}: {error}"));
+                return;
+            }
+        };
+    }
+}
