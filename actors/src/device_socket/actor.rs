@@ -179,6 +179,7 @@ impl Actor for DeviceSocket {
 
 impl StreamHandler<Result<Message, ProtocolError>> for DeviceSocket {
     fn handle(&mut self, item: Result<Message, ProtocolError>, ctx: &mut Self::Context) {
+        self.intake.unhandled_frames.update(|frames| frames.saturating_sub(1));
         match item {
             Ok(Message::Text(text)) => self.on_text(text, ctx),
             Ok(Message::Continuation(item)) => self.on_fragment(item, ctx),

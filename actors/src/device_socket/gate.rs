@@ -89,6 +89,8 @@ pub struct Gate {
     dropping: bool,
     /// Messages and pings for which there was no token, and that nobody has counted yet.
     dropped: u64,
+    /// Frames that have passed whole, and that nobody has counted yet.
+    whole_frames: u64,
     /// The start of the message that is being dropped; none when it will not be answered.
     glance: Option<Glance>,
 }
@@ -174,6 +176,7 @@ impl Gate {
             answers: Bucket::new(limits.rate, now),
             dropping: false,
             dropped: 0,
+            whole_frames: 0,
             glance: None,
         }
     }
@@ -191,6 +194,11 @@ impl Gate {
     /// How many messages and pings have been dropped since this was last asked.
     pub fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
+    }
+
+    /// How many frames have passed to their last byte since this was last asked.
+    pub fn take_whole_frames(&mut self) -> u64 {
+        std::mem::take(&mut self.whole_frames)
     }
 
     /// What the last chunk did to its message. A header that is not whole counts as one that has begun.
@@ -397,6 +405,7 @@ impl Gate {
         if self.payload_left > 0 {
             return Ok(());
         }
+        self.whole_frames += u64::from(!self.dropping);
         if !self.in_control && self.message.is_some_and(|message| message.last) {
             self.message = None;
         }

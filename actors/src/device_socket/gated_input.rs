@@ -34,6 +34,8 @@ pub(super) struct Intake {
     pub(super) violation: Cell<Option<CloseReason>>,
     /// Bytes that the link has taken for a message that the actor has not received whole.
     pub(super) unfinished_bytes: Cell<usize>,
+    /// Whole frames that the codec has and the actor has not received.
+    pub(super) unhandled_frames: Cell<u64>,
 }
 
 /// The gate on a connection's input, as the codec reads it. It ends at the first violation, which it leaves in the intake.
@@ -149,6 +151,11 @@ impl Stream for GatedInput {
             return Poll::Pending;
         }
         loop {
+            if self.intake.unhandled_frames.get() > 0 {
+                // The codec would take all that comes before it hands on one frame, however slowly they are handled. It has a whole
+                // one now, so the actor polls again by itself when it has handled it.
+                return Poll::Pending;
+            }
             if self.ended {
                 return Poll::Ready(None);
             }
@@ -171,7 +178,8 @@ impl Stream for GatedInput {
                 self.without_room = Some(judged);
                 continue;
             }
-            let Judged { mut chunk, passed, .. } = judged;
+            let Judged { mut chunk, passed, whole_frames, .. } = judged;
+            self.intake.unhandled_frames.set(whole_frames);
             if let Some(violation) = passed.violation {
                 self.intake.violation.set(Some(violation));
                 self.ended = true;
@@ -218,8 +226,10 @@ mod tests {
         let (table, counters) = (Arc::new(SocketTable::default()), Arc::new(Counters::default()));
         let socket = table.open(Identity::of_jwt(UserId(uuid::Uuid::nil())), Role::Mobile, 1 << 20, None);
         let input = SharedInput::new(payload, limits, Role::Mobile, clock::now());
-        let gated = GatedInput::new(input, socket.link().clone(), counters.clone(), Rc::default());
-        let passed: Vec<u8> = gated.map(|chunk| chunk.unwrap().to_vec()).concat().await;
+        let intake = Rc::<Intake>::default();
+        let gated = GatedInput::new(input, socket.link().clone(), counters.clone(), intake.clone());
+        let handled = gated.inspect(|_| intake.unhandled_frames.set(0));
+        let passed: Vec<u8> = handled.map(|chunk| chunk.unwrap().to_vec()).concat().await;
         assert_eq!(passed, [text(b"{}"), frame_claiming(0x8a, 0, b"")].concat());
         assert_eq!(counters.rate_limited.get(), 3, "a message in fragments, a ping, a message");
     }
@@ -234,7 +244,8 @@ mod tests {
         let socket = Arc::new(SocketTable::default()).open(Identity::of_jwt(UserId(uuid::Uuid::nil())), Role::Desktop, 1 << 20, None);
         let limits = GateLimits { unregistered_message_bytes_max: text.len(), ..GateLimits::default() };
         let input = SharedInput::new(payload, limits, Role::Desktop, clock::now());
-        let mut gated = GatedInput::new(input, socket.link().clone(), Arc::default(), Rc::default());
+        let intake = Rc::<Intake>::default();
+        let mut gated = GatedInput::new(input, socket.link().clone(), Arc::default(), intake.clone());
         let (mut codec, mut buffer, mut received, mut ended) = (Codec::new(), BytesMut::new(), Vec::new(), false);
         while !ended {
             while let Some(next) = gated.next().now_or_never() {
@@ -252,6 +263,7 @@ mod tests {
                     panic!("{frame:?}");
                 };
                 received.extend_from_slice(&piece);
+                intake.unhandled_frames.update(|frames| frames.saturating_sub(1));
             }
         }
         assert!(received == text.as_bytes());
@@ -276,6 +288,8 @@ mod tests {
         stranger.link().inbound.give_back(50);
         assert_eq!(gated.next().await.unwrap().unwrap(), message);
         assert_eq!((intake.violation.get(), socket.link().inbound.held()), (None, 2));
+        assert!(gated.next().now_or_never().is_none(), "the message is not handled");
+        intake.unhandled_frames.set(0);
         assert!(gated.next().await.is_none());
     }
 }

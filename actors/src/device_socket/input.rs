@@ -34,6 +34,8 @@ pub(super) struct Judged {
     pub(super) progress: MessageProgress,
     /// Messages and pings that the rate limit swallowed.
     pub(super) dropped: u64,
+    /// Frames that the chunk completes for the codec.
+    pub(super) whole_frames: u64,
 }
 
 impl SharedInput {
@@ -54,7 +56,8 @@ impl SharedInput {
                     input.rest = chunk.split_off(passed.judged);
                 }
                 input.violated = passed.violation.is_some();
-                Poll::Ready(Some(Judged { chunk, passed, progress: input.gate.progress(), dropped: input.gate.take_dropped() }))
+                let (dropped, whole_frames) = (input.gate.take_dropped(), input.gate.take_whole_frames());
+                Poll::Ready(Some(Judged { chunk, passed, progress: input.gate.progress(), dropped, whole_frames }))
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::support::{
     neighbours::{Neighbours, Runner},
     raw_socket::{Frame, RawOptions, RawSocket, Received, opcode},
     scale::scaled,
-    wire::{Before, connection_of, eventually, next_of, next_status, registered},
+    wire::{Before, MIB, connection_of, eventually, next_of, next_status, registered},
 };
 use relay_protocol::limits::{RATE_BURST, RATE_PER_SECOND};
 use std::time::Duration;
@@ -215,4 +215,25 @@ async fn pongs_that_nobody_asked_for_take_no_token_and_get_no_answer() {
     for socket in [&mut phone, &mut desktop] {
         assert_eq!(socket.read(STANDS_STILL / 10).await, Received::Nothing);
     }
+}
+
+/// Nothing limits how many pongs a client sends, so they must be handled as fast as they are read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_pongs_is_read_no_faster_than_it_is_handled() {
+    let mut rig = Rig::start(&[], 1).await;
+    let before = Before::of(&rig.relay).await;
+    let (mut desktop, mut phone) = (rig.desktop().await, rig.phone(0).await);
+    let mut unregistered = RawSocket::open(&rig.account.raw_phone()).await;
+    let peak_kib = rig.relay.rss_peak_kib();
+    let pongs = Frame::new(opcode::PONG, "").encode().repeat(MIB / 6);
+    for socket in [&mut phone, &mut desktop, &mut unregistered] {
+        for _ in 0..scaled(8, 200) {
+            socket.write(&pongs).await;
+        }
+    }
+    let grown_kib = rig.relay.rss_peak_kib() - peak_kib;
+    assert!(grown_kib < MARGIN_KIB, "the floods cost {grown_kib} KiB");
+    round_trip(&mut phone, &mut desktop, "after").await;
+    drop((phone, desktop, unregistered));
+    before.all_well(&mut rig.relay, MARGIN_KIB).await;
 }
