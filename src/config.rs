@@ -92,8 +92,8 @@ pub struct ServeConfig {
     #[arg(long, env = "RELAY_PENDING_OUTBOX", value_name = "DURATION", default_value_t = Period(limits::PENDING_OUTBOX))]
     pub pending_outbox: Period,
     /// How long a phone's interest in a timeline lasts unless it is renewed
-    #[arg(long, env = "RELAY_TIMELINE_LEASE", value_name = "DURATION", default_value_t = Period(limits::TIMELINE_LEASE))]
-    pub timeline_lease: Period,
+    #[arg(long, env = "RELAY_INTEREST_TTL", value_name = "DURATION", default_value_t = Period(limits::TIMELINE_INTEREST_TTL))]
+    pub interest_ttl: Period,
     /// How long compatibility rules are used before they are read again
     #[arg(long, env = "RELAY_POLICY_CACHE", value_name = "DURATION", default_value_t = Period(limits::POLICY_CACHE))]
     pub policy_cache: Period,
@@ -102,11 +102,11 @@ pub struct ServeConfig {
     #[arg(long, env = "RELAY_OUTBOUND_LIMIT", value_name = "SIZE", default_value_t = ByteSize(limits::OUTBOUND_BYTES_MAX))]
     pub outbound_limit: ByteSize,
     /// How long the first pending event of a phone waits for others to be written with it
-    #[arg(long, env = "RELAY_EVENT_FLUSH_INTERVAL", value_name = "DURATION", default_value_t = Period(limits::EVENT_FLUSH_INTERVAL))]
-    pub event_flush_interval: Period,
+    #[arg(long, env = "RELAY_FLUSH_INTERVAL", value_name = "DURATION", default_value_t = Period(limits::EVENT_FLUSH_INTERVAL))]
+    pub flush_interval: Period,
     /// Bytes of a phone's pending events that do not wait for others any more
-    #[arg(long, env = "RELAY_EVENT_FLUSH_SIZE", value_name = "SIZE", default_value_t = ByteSize(limits::EVENT_FLUSH_BYTES))]
-    pub event_flush_size: ByteSize,
+    #[arg(long, env = "RELAY_FLUSH_SIZE", value_name = "SIZE", default_value_t = ByteSize(limits::EVENT_FLUSH_BYTES))]
+    pub flush_size: ByteSize,
     /// Bytes of pending events with which a phone that reads nothing is retired
     #[arg(long, env = "RELAY_EVENT_LANE_LIMIT", value_name = "SIZE", default_value_t = ByteSize(limits::EVENT_LANE_BYTES_MAX))]
     pub event_lane_limit: ByteSize,
@@ -221,11 +221,8 @@ impl ServeConfig {
     }
 
     fn validate_durations(&self) -> Result<(), ConfigError> {
-        let may_be_zero = [
-            ("--reconnect-grace", self.reconnect_grace),
-            ("--policy-cache", self.policy_cache),
-            ("--event-flush-interval", self.event_flush_interval),
-        ];
+        let may_be_zero =
+            [("--reconnect-grace", self.reconnect_grace), ("--policy-cache", self.policy_cache), ("--flush-interval", self.flush_interval)];
         let positive = [
             ("--resume-ttl", self.resume_ttl),
             ("--heartbeat-interval", self.heartbeat_interval),
@@ -235,7 +232,7 @@ impl ServeConfig {
             ("--pending-default", self.pending_default),
             ("--pending-load", self.pending_load),
             ("--pending-outbox", self.pending_outbox),
-            ("--timeline-lease", self.timeline_lease),
+            ("--interest-ttl", self.interest_ttl),
         ];
         for (flag, duration) in positive {
             if duration.0 == Duration::ZERO {
@@ -263,15 +260,12 @@ impl ServeConfig {
             let needed = ByteSize(needed);
             return refuse("--outbound-limit", format!("must be at least {needed}: one --max-message and the 4KiB that the relay adds"));
         }
-        if self.event_flush_size.0 == 0 {
-            return refuse("--event-flush-size", "must be at least 1B; --event-flush-interval 0s lets nothing wait");
+        if self.flush_size.0 == 0 {
+            return refuse("--flush-size", "must be at least 1B; --flush-interval 0s lets nothing wait");
         }
-        if self.event_flush_size > self.event_lane_limit {
-            let (size, limit) = (self.event_flush_size, self.event_lane_limit);
-            return refuse(
-                "--event-flush-size",
-                format!("({size}) must be at most --event-lane-limit ({limit}): a full buffer is written"),
-            );
+        if self.flush_size > self.event_lane_limit {
+            let (size, limit) = (self.flush_size, self.event_lane_limit);
+            return refuse("--flush-size", format!("({size}) must be at most --event-lane-limit ({limit}): a full buffer is written"));
         }
         if self.event_lane_limit > self.outbound_limit {
             let (lane, limit) = (self.event_lane_limit, self.outbound_limit);
@@ -350,8 +344,8 @@ mod tests {
         assert_eq!((config.handshake_burst_per_address, config.handshakes_per_address), (200, 50));
         assert_eq!((config.trusted_proxies, seconds(config.request_head_timeout)), (Vec::new(), 10));
         assert_eq!((config.outbound_limit.to_string(), config.max_message.to_string()), ("64MiB".into(), "32MiB".into()));
-        assert_eq!(config.event_flush_interval.0.as_millis(), 250);
-        assert_eq!((config.event_flush_size.to_string(), config.event_lane_limit.to_string()), ("64KiB".into(), "512KiB".into()));
+        assert_eq!(config.flush_interval.0.as_millis(), 250);
+        assert_eq!((config.flush_size.to_string(), config.event_lane_limit.to_string()), ("64KiB".into(), "512KiB".into()));
         assert_eq!((config.outbound_total.to_string(), config.inbound_total.to_string()), ("1GiB".into(), "1GiB".into()));
     }
 
@@ -370,11 +364,11 @@ mod tests {
             (vec!["--max-message", "65535"], "--max-message"),
             (vec!["--outbound-limit", "32MiB"], "--outbound-limit"),
             (vec!["--outbound-limit", "33558527"], "--outbound-limit"),
-            (vec!["--event-flush-size", "0"], "--event-flush-size"),
-            (vec!["--event-flush-size", "524289"], "--event-flush-size"),
-            (vec!["--event-lane-limit", "65535"], "--event-flush-size"),
+            (vec!["--flush-size", "0"], "--flush-size"),
+            (vec!["--flush-size", "524289"], "--flush-size"),
+            (vec!["--event-lane-limit", "65535"], "--flush-size"),
             (vec!["--event-lane-limit", "67108865"], "--event-lane-limit"),
-            (vec!["--event-flush-interval", "1000000years"], "--event-flush-interval"),
+            (vec!["--flush-interval", "1000000years"], "--flush-interval"),
             (vec!["--outbound-total", "67108863"], "--outbound-total"),
             (vec!["--outbound-limit", "2GiB"], "--outbound-total"),
             (vec!["--inbound-total", "33554431"], "--inbound-total"),
@@ -422,8 +416,8 @@ mod tests {
             vec!["--jwt-secret", &"x".repeat(32)],
             vec!["--max-message", "64KiB"],
             vec!["--outbound-limit", "33558528"],
-            vec!["--event-flush-interval", "0s", "--event-flush-size", "1", "--event-lane-limit", "1"],
-            vec!["--event-lane-limit", "64MiB", "--event-flush-size", "64MiB"],
+            vec!["--flush-interval", "0s", "--flush-size", "1", "--event-lane-limit", "1"],
+            vec!["--event-lane-limit", "64MiB", "--flush-size", "64MiB"],
             vec!["--outbound-total", "64MiB", "--inbound-total", "32MiB"],
             vec!["--rate-burst", "1", "--rate-per-second", "1"],
             vec!["--rate-burst", "4294967295", "--rate-per-second", "4294967295"],

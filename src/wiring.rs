@@ -108,8 +108,8 @@ pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
         outbound_bytes_max: config.outbound_total.0,
         message_bytes_max: config.max_message.0,
         events: EventLimits {
-            flush_interval: config.event_flush_interval.0,
-            flush_bytes: config.event_flush_size.0,
+            flush_interval: config.flush_interval.0,
+            flush_bytes: config.flush_size.0,
             bytes_max: config.event_lane_limit.0,
         },
     }));
@@ -121,7 +121,7 @@ pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
         pending_default: config.pending_default.0,
         pending_load: config.pending_load.0,
         pending_outbox: config.pending_outbox.0,
-        timeline_lease: config.timeline_lease.0,
+        interest_ttl: config.interest_ttl.0,
         drain: drain.clone(),
         // The account is filled in for each router.
         ..CoreConfig::new(UserId(Uuid::nil()), instance, RandomState::new())

@@ -46,9 +46,9 @@ pub const EVENT_NAME_BYTES_MAX: usize = 128;
 /// Longest `timelineKey`, in bytes of decoded UTF-8. As long as a session id may be: each pending frame keeps one.
 pub const TIMELINE_KEY_BYTES_MAX: usize = 1_024;
 /// How long a lease lasts from its last renewal. Seed.
-pub const TIMELINE_LEASE: Duration = Duration::from_secs(60);
+pub const TIMELINE_INTEREST_TTL: Duration = Duration::from_secs(60);
 /// How often a phone renews its lease. Seed.
-pub const TIMELINE_RENEWAL: Duration = Duration::from_secs(20);
+pub const TIMELINE_INTEREST_RENEWAL: Duration = Duration::from_secs(20);
 /// Highest history revision: the last integer that every client's JSON numbers hold exactly.
 pub const HISTORY_REVISION_MAX: u64 = (1 << 53) - 1;
 /// A record's life where no other rule names one. Seed.
@@ -102,5 +102,5 @@ const _: () = assert!(PENDING_PER_USER_MAX <= PENDING_PER_PROCESS_MAX);
 const _: () = assert!(MESSAGE_BYTES_MAX + ENVELOPE_BYTES_MAX <= OUTBOUND_BYTES_MAX);
 const _: () = assert!(EVENT_FLUSH_BYTES <= EVENT_LANE_BYTES_MAX && EVENT_LANE_BYTES_MAX <= OUTBOUND_BYTES_MAX);
 const _: () = assert!(OUTBOUND_BYTES_MAX <= OUTBOUND_TOTAL_BYTES_MAX && MESSAGE_BYTES_MAX <= INBOUND_TOTAL_BYTES_MAX);
-const _: () = assert!(TIMELINE_RENEWAL.as_secs() * 2 < TIMELINE_LEASE.as_secs());
+const _: () = assert!(TIMELINE_INTEREST_RENEWAL.as_secs() * 2 < TIMELINE_INTEREST_TTL.as_secs());
 const _: () = assert!(HEARTBEAT_INTERVAL.as_secs() * 2 < SILENCE_TIMEOUT.as_secs());

@@ -38,7 +38,7 @@ struct Watched {
 
 impl Watched {
     async fn start() -> Self {
-        let rig = Rig::start(&["--event-flush-interval", "20ms"], 2).await;
+        let rig = Rig::start(&["--flush-interval", "20ms"], 2).await;
         let mut desktop = rig.desktop().await;
         let mut phones = [rig.phone(0).await, rig.phone(1).await];
         let first = watch(&mut phones[0], &mut desktop, SESSION).await;

@@ -80,7 +80,7 @@ async fn who_reads_gets_any_burst_whole_and_in_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_waits_for_others_no_longer_than_the_interval_and_many_do_not_wait() {
-    let rig = Rig::start(&[&UNPACED[..], &["--event-flush-interval", "1s"]].concat(), 1).await;
+    let rig = Rig::start(&[&UNPACED[..], &["--flush-interval", "1s"]].concat(), 1).await;
     let (mut desktop, mut phone) = (rig.desktop().await, rig.phone(0).await);
     let start = Instant::now();
     desktop.text(&event("test:small", "{}")).await;

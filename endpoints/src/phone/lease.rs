@@ -4,7 +4,7 @@ use crate::{
     event::{OutgoingEvent, TimelineInterest},
     frame::{encode, kind},
 };
-use relay_protocol::{event::INTEREST, limits::TIMELINE_RENEWAL};
+use relay_protocol::{event::INTEREST, limits::TIMELINE_INTEREST_RENEWAL};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -25,7 +25,7 @@ impl Lease {
     pub(super) fn want(&mut self, now: Instant, session: Option<Arc<str>>) -> Option<String> {
         match session {
             Some(session) => {
-                let held = self.held.insert(Held { session, renew_at: now + TIMELINE_RENEWAL });
+                let held = self.held.insert(Held { session, renew_at: now + TIMELINE_INTEREST_RENEWAL });
                 Some(frame(&held.session, true))
             }
             None => self.held.take().map(|held| frame(&held.session, false)),
@@ -40,7 +40,7 @@ impl Lease {
     /// The frame to send if the renewal is due.
     pub(super) fn renew(&mut self, now: Instant) -> Option<String> {
         let held = self.held.as_mut().filter(|held| now >= held.renew_at)?;
-        held.renew_at = now + TIMELINE_RENEWAL;
+        held.renew_at = now + TIMELINE_INTEREST_RENEWAL;
         Some(frame(&held.session, true))
     }
 }
@@ -66,12 +66,12 @@ mod tests {
         let (start, mut lease) = (Instant::now(), Lease::default());
         assert_eq!((lease.renew_at(), lease.renew(start)), (None, None));
         assert_eq!(lease.want(start, some("s")), Some(frame("s", true)));
-        let due = start + TIMELINE_RENEWAL;
+        let due = start + TIMELINE_INTEREST_RENEWAL;
         assert_eq!((lease.renew_at(), lease.renew(due - MS)), (Some(due), None));
         assert_eq!(lease.renew(due), Some(frame("s", true)));
-        assert_eq!(lease.renew_at(), Some(due + TIMELINE_RENEWAL));
+        assert_eq!(lease.renew_at(), Some(due + TIMELINE_INTEREST_RENEWAL));
         // Late, after a pause of the whole program: once, and the next one an interval later.
-        let late = due + 5 * TIMELINE_RENEWAL;
+        let late = due + 5 * TIMELINE_INTEREST_RENEWAL;
         assert_eq!((lease.renew(late), lease.renew(late)), (Some(frame("s", true)), None));
     }
 
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(lease.want(now, None), None);
         lease.want(now, some("a"));
         assert_eq!(lease.want(now + MS, some("b")), Some(frame("b", true)));
-        assert_eq!(lease.renew_at(), Some(now + MS + TIMELINE_RENEWAL));
+        assert_eq!(lease.renew_at(), Some(now + MS + TIMELINE_INTEREST_RENEWAL));
         assert_eq!(lease.want(now, None), Some(frame("b", false)));
         assert_eq!((lease.want(now, None), lease.renew_at()), (None, None));
     }

@@ -7,7 +7,7 @@ use relay_endpoints::{
     link::{Cause, Ended, LinkOptions},
     phone::{NoEvent, Phone, PhoneOptions, Seen, Watcher},
 };
-use relay_protocol::{event::INTEREST, limits::TIMELINE_RENEWAL};
+use relay_protocol::{event::INTEREST, limits::TIMELINE_INTEREST_RENEWAL};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -54,7 +54,7 @@ async fn a_lease_is_taken_at_once_renewed_in_time_and_given_back() {
     let watch = phone.watch("s-1");
     assert_eq!(peer.expect("event").await, interest("s-1", true));
     for _renewal in 0..2 {
-        pass(TIMELINE_RENEWAL - MARGIN).await;
+        pass(TIMELINE_INTEREST_RENEWAL - MARGIN).await;
         // What is sent now comes first: the renewal is not due yet.
         phone.send_frame(PING.to_owned()).await.unwrap();
         peer.expect("ping").await;
@@ -76,7 +76,7 @@ async fn a_phone_has_one_lease_and_a_former_watch_does_not_end_the_later_one() {
     let second = phone.watch("b");
     assert_eq!(peer.expect("event").await, interest("b", true));
     drop(first);
-    pass(TIMELINE_RENEWAL).await;
+    pass(TIMELINE_INTEREST_RENEWAL).await;
     assert_eq!(peer.expect("event").await, interest("b", true), "renewed");
     let ((), code) = tokio::join!(phone.close(), async {
         assert_eq!(peer.expect("event").await, interest("b", false), "given back before the goodbye");

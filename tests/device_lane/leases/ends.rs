@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 #[tokio::test]
 async fn a_lease_that_is_not_renewed_is_over_at_its_deadline() {
     const LEASE: Duration = Duration::from_secs(1);
-    let rig = Rig::start(&["--timeline-lease", "1s"], 2).await;
+    let rig = Rig::start(&["--interest-ttl", "1s"], 2).await;
     let (mut desktop, mut one, mut other) = (rig.desktop().await, rig.phone(0).await, rig.phone(1).await);
     let first = watch(&mut one, &mut desktop, SESSION).await;
     assert_eq!(first.lease.as_ref().unwrap().1, 1_000, "milliseconds are left when it is told");

@@ -8,7 +8,7 @@ use crate::support::{
 };
 
 /// Long enough for everything that a test sends meanwhile, so that it is one flush.
-const SLOW_FLUSH: [&str; 2] = ["--event-flush-interval", "2s"];
+const SLOW_FLUSH: [&str; 2] = ["--flush-interval", "2s"];
 
 #[tokio::test]
 async fn a_frame_passes_byte_for_byte_but_for_its_generation() {

@@ -96,7 +96,7 @@ fn target(phone: usize) -> usize {
 
 impl World {
     fn new() -> Self {
-        let mut harness = Harness::with(|config| config.timeline_lease = LEASE);
+        let mut harness = Harness::with(|config| config.interest_ttl = LEASE);
         let desktops = [harness.desktop(0), harness.desktop(1)];
         let budget = Arc::new(Budget::new(usize::MAX / 2, 0, Arc::default()));
         let mut world =

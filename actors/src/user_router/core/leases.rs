@@ -158,7 +158,7 @@ impl UserCore {
             (false, false) => return,
         }
         if *active {
-            let deadline = after(now.monotonic, self.config.timeline_lease);
+            let deadline = after(now.monotonic, self.config.interest_ttl);
             let term = self.leases.take(phone, socket, session.clone(), generation, deadline);
             effects.push(Effect::SetLease { socket, lease: Some(term) });
             self.tell_of(now, &(desktop, session.clone()), effects);

@@ -8,7 +8,7 @@ use crate::{
     clock::EpochMs,
     user_router::message::{Effect, Input, SocketId},
 };
-use relay_protocol::{close::CloseReason, id::Route, limits::TIMELINE_LEASE};
+use relay_protocol::{close::CloseReason, id::Route, limits::TIMELINE_INTEREST_TTL};
 use std::time::Duration;
 
 /// A desktop with two phones.
@@ -32,7 +32,7 @@ fn a_phone_gets_frames_of_the_session_that_it_watches() {
 
 #[test]
 fn a_lease_ends_its_time_after_the_last_renewal_without_a_message() {
-    for (off, reaches) in [(TIMELINE_LEASE - MS, true), (TIMELINE_LEASE, false), (TIMELINE_LEASE + MS, false)] {
+    for (off, reaches) in [(TIMELINE_INTEREST_TTL - MS, true), (TIMELINE_INTEREST_TTL, false), (TIMELINE_INTEREST_TTL + MS, false)] {
         let (mut harness, desktop, one, _) = watched();
         harness.interest(one, "s", true);
         harness.pass(Duration::from_secs(20));
@@ -63,7 +63,7 @@ fn interest_that_begins_again_has_a_new_generation() {
     assert_eq!(harness.interest(one, "s", false), ["2 lease none", "1 interest s ended r2"]);
     assert_eq!(harness.interest(one, "s", true), ["2 lease 2", "1 interest s g3 60000 r3"]);
     assert_eq!(harness.timeline(desktop, "s", 1, 1), ["dropped WrongGeneration"]);
-    harness.pass(TIMELINE_LEASE);
+    harness.pass(TIMELINE_INTEREST_TTL);
     assert_eq!(harness.interest(one, "s", true), ["2 lease none", "2 lease 3", "1 interest s g4 60000 r4"]);
 }
 
@@ -140,7 +140,7 @@ fn a_deadline_is_told_by_the_wall_and_kept_by_the_monotonic_clock() {
     let payload = &json(&text)["payload"]["payload"];
     assert_eq!((payload["expiresAt"].as_i64(), payload["expiresInMs"].as_u64()), (Some(EPOCH_MS - 3_600_000 + 60_000), Some(60_000)));
     harness.now.wall = EpochMs(EPOCH_MS + 3_600_000);
-    harness.pass(TIMELINE_LEASE - MS);
+    harness.pass(TIMELINE_INTEREST_TTL - MS);
     assert_eq!(harness.timeline(desktop, "s", 1, 1), ["2 timeline 1 from d0 under 1"]);
     harness.pass(MS);
     assert_eq!(harness.timeline(desktop, "s", 1, 1), ["2 lease none", "dropped WrongGeneration"]);

@@ -94,7 +94,7 @@ pub struct CoreConfig {
     /// A record's life for an outbox submit.
     pub pending_outbox: Duration,
     /// A lease's life from its last renewal.
-    pub timeline_lease: Duration,
+    pub interest_ttl: Duration,
     /// Open requests of one phone route.
     pub per_client: usize,
     /// Open requests to one desktop.
@@ -119,7 +119,7 @@ impl CoreConfig {
             pending_default: limits::PENDING_DEFAULT,
             pending_load: limits::PENDING_LOAD,
             pending_outbox: limits::PENDING_OUTBOX,
-            timeline_lease: limits::TIMELINE_LEASE,
+            interest_ttl: limits::TIMELINE_INTEREST_TTL,
             per_client: limits::PENDING_PER_CLIENT_MAX,
             per_desktop: limits::PENDING_PER_DESKTOP_MAX,
             per_user: limits::PENDING_PER_USER_MAX,

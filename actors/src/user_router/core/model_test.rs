@@ -97,7 +97,7 @@ impl Pair {
     fn new() -> Self {
         let harness = Harness::with(|config| {
             config.resume_ttl = TTL;
-            config.timeline_lease = LEASE;
+            config.interest_ttl = LEASE;
             [(_, config.pending_default), (_, config.pending_load), (_, config.pending_outbox)] = LIFE;
             (config.per_client, config.per_desktop, config.per_user) = (PER_CLIENT, PER_DESKTOP, PER_USER);
         });
