@@ -158,6 +158,7 @@ impl Events {
         self.pending.insert(self.next, pending);
         self.next += 1;
         self.waiting_since.get_or_insert(now);
+        debug_assert!(self.overlays.len() <= self.pending.len(), "a key is forgotten with its frame");
     }
 
     /// The phone's lease from now on. With another one than before, what waits under the former is dropped.

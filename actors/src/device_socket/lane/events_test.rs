@@ -77,15 +77,15 @@ fn what_is_pending_is_written_when_the_first_has_waited_for_the_interval() {
 
 #[test]
 fn from_64_kib_on_nothing_waits() {
-    let rig = rig();
     // Two headers of four bytes.
     let half = limits::EVENT_FLUSH_BYTES / 2 - 4;
-    rig.push(regular("x".repeat(half)), MS);
-    rig.push(regular("x".repeat(half - 1)), MS);
-    assert_eq!(rig.written(MS).len(), 0);
-    rig.push(regular("!"), MS);
-    assert_eq!(rig.written(MS).len(), 3);
-    assert_eq!(rig.lane.queued_bytes(), 0);
+    for (other_half, written) in [(half - 1, 0), (half, 2), (half + 1, 2)] {
+        let rig = rig();
+        rig.push(regular("x".repeat(half)), MS);
+        rig.push(regular("x".repeat(other_half)), MS);
+        assert_eq!(rig.written(MS).len(), written, "{other_half}");
+        assert_eq!(rig.lane.queued_bytes() == 0, written > 0);
+    }
 }
 
 #[test]
