@@ -1,6 +1,8 @@
 //! Phones that get more events than they read for the moment: who reads gets everything in order, however much it is; who reads nothing
 //! is retired, and nobody else is delayed.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 use crate::support::{
     PATIENCE,
     raw_socket::{Frame, RawOptions, RawSocket, Received, opcode},
