@@ -5,6 +5,7 @@ use crate::{
     clock::Clock,
     error::Error,
     event::Stream,
+    link::Window,
     peer::Peer,
     stats::Recorder,
     target::{Link, Target},
@@ -16,8 +17,6 @@ use tokio::{task::JoinSet, time::sleep};
 
 /// The crowd's account; the pair that is measured has the first one.
 const PAIR: u32 = 1;
-/// What the kernel may hold for a frozen phone; it doubles this. As little as registration needs.
-const RECEIVE_BUFFER: u32 = 2 << 10;
 /// Phones connecting at the same time.
 const LANES: usize = 16;
 /// How often a frozen phone looks whether it still has a connection. It cannot see the end of what it does not read, so it sends a
@@ -70,7 +69,7 @@ impl Crowd {
 }
 
 async fn freeze(target: &Target, number: u16) -> Result<Link, Error> {
-    timeline::watch(target, Peer::nth_phone(PAIR, number), Some(RECEIVE_BUFFER)).await
+    timeline::watch(target, Peer::nth_phone(PAIR, number), Window::Narrow).await
 }
 
 /// Reads nothing, and comes back whenever the relay has ended the connection.
