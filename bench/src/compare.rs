@@ -18,8 +18,9 @@ use serde::Serialize;
 use std::{ffi::OsString, fmt, path::PathBuf, sync::Arc};
 
 /// What is compared, by its name in the reports, with the decimal places of the table. A scenario has those that it reports.
-const MEASURES: [(&str, usize); 23] = [
+const MEASURES: [(&str, usize); 24] = [
     ("server_cpu_s_per_1k", 4),
+    ("server_cpu_s_per_1m", 3),
     ("server_cpu_s_per_gib", 3),
     ("delivered_per_s", 0),
     ("mib_per_s", 0),

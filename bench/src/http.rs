@@ -1,6 +1,9 @@
 //! Just enough HTTP/1.1 to post many small JSON bodies over a few connections that are kept.
 
-use crate::{error::Error, link};
+use crate::{
+    error::Error,
+    link::{self, Window},
+};
 use bytes::BytesMut;
 use futures_util::future::try_join_all;
 use std::{
@@ -35,7 +38,7 @@ pub async fn post_all(addr: SocketAddr, path: &str, count: u32, make: impl Fn(u3
             }
             let mut stream = match kept.take() {
                 Some(stream) => stream,
-                None => link::connect(addr, index, None).await.map_err(Error::io("connect"))?,
+                None => link::connect(addr, index, Window::Wide).await.map_err(Error::io("connect"))?,
             };
             if post(&mut stream, addr, path, make(index)?).await? {
                 kept = Some(stream);

@@ -4,6 +4,7 @@ use crate::error::Error;
 use bytes::{Buf, Bytes, BytesMut};
 use fastwebsockets::{Frame, OpCode, Payload};
 use memchr::memmem;
+use socket2::SockRef;
 use std::{
     fmt::Write as _,
     io,
@@ -23,6 +24,10 @@ const MAX_MESSAGE_BYTES: usize = (32 << 20) + (4 << 10);
 const MAX_HEAD_BYTES: usize = 16 << 10;
 /// Source addresses that connections are spread over. One address has some 28,000 ports to give.
 const SOURCE_ADDRESSES: u8 = 8;
+/// What the kernel holds for a peer with a narrow window; it doubles this. As little as registration needs.
+const NARROW_RECEIVE_BUFFER: u32 = 2 << 10;
+/// A segment on an ordinary network. A sender's buffer begins as a multiple of it, and those of loopback are 64 KiB.
+const NARROW_SEGMENT_BYTES: u32 = 1_400;
 /// Room for one read where messages are taken one by one; thousands of connections have it.
 const READ_BYTES: usize = 8 << 10;
 /// Room for one read where all that has come is taken at once: a system call for hundreds of small messages.
@@ -224,6 +229,15 @@ impl Header {
     }
 }
 
+/// How much the two kernels hold of what a peer has not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// As much as they like, which is megabytes on loopback.
+    Wide,
+    /// Little, as for a phone far away.
+    Narrow,
+}
+
 /// Where a websocket leads, and how it gets there.
 pub struct Opening<'a> {
     /// The server.
@@ -234,14 +248,14 @@ pub struct Opening<'a> {
     pub headers: &'a [(&'static str, String)],
     /// Equal values share a source address when the server is on loopback.
     pub spread: u32,
-    /// Bytes that the kernel may hold for a peer that does not read them; none leaves it to the kernel.
-    pub receive_buffer: Option<u32>,
+    /// What may be on its way.
+    pub window: Window,
 }
 
 /// Opens a websocket.
 pub async fn open(opening: Opening<'_>) -> Result<(Sender, Receiver), Error> {
-    let Opening { addr, path, headers, spread, receive_buffer } = opening;
-    let mut stream = connect(addr, spread, receive_buffer).await.map_err(Error::io("connect"))?;
+    let Opening { addr, path, headers, spread, window } = opening;
+    let mut stream = connect(addr, spread, window).await.map_err(Error::io("connect"))?;
     let mut request = format!(
         "GET {path} HTTP/1.1\r\nHost: {addr}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Key: cmVsYXktYmVuY2gta2V5IQ==\r\nSec-WebSocket-Version: 13\r\n"
@@ -283,10 +297,14 @@ pub(crate) async fn read_head(stream: &mut TcpStream, buffer: &mut BytesMut, dur
 }
 
 /// A TCP connection without Nagle's delay.
-pub(crate) async fn connect(addr: SocketAddr, spread: u32, receive_buffer: Option<u32>) -> io::Result<TcpStream> {
+pub(crate) async fn connect(addr: SocketAddr, spread: u32, window: Window) -> io::Result<TcpStream> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    if let Some(bytes) = receive_buffer {
-        socket.set_recv_buffer_size(bytes)?;
+    match window {
+        Window::Wide => {}
+        Window::Narrow => {
+            socket.set_recv_buffer_size(NARROW_RECEIVE_BUFFER)?;
+            SockRef::from(&socket).set_tcp_mss(NARROW_SEGMENT_BYTES)?;
+        }
     }
     if addr.is_ipv4() && addr.ip().is_loopback() {
         let last = 2 + u8::try_from(spread % u32::from(SOURCE_ADDRESSES)).unwrap_or_default();
@@ -306,7 +324,7 @@ mod tests {
     async fn receiver_of(bytes: Vec<u8>, piece: usize) -> Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let addr = listener.local_addr().expect("an address");
-        let (connected, accepted) = tokio::join!(connect(addr, 0, None), listener.accept());
+        let (connected, accepted) = tokio::join!(connect(addr, 0, Window::Wide), listener.accept());
         let mut server = accepted.expect("a connection").0;
         tokio::spawn(async move {
             for piece in bytes.chunks(piece) {

@@ -4,7 +4,7 @@ use crate::{
     error::Error,
     frame::{self, Kind},
     http::{self, Post},
-    link::{self, Incoming, Opening, Receiver, Sender},
+    link::{self, Incoming, Opening, Receiver, Sender, Window},
     peer::{Peer, Role},
 };
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
@@ -68,15 +68,15 @@ impl Target {
 
     /// Connects and registers one peer.
     pub async fn connect(&self, peer: Peer) -> Result<Link, Error> {
-        self.connect_with(peer, None).await
+        self.connect_with(peer, Window::Wide).await
     }
 
-    /// As [`Target::connect`], with a bound on what the kernel holds for a peer that does not read, in bytes.
-    pub async fn connect_with(&self, peer: Peer, receive_buffer: Option<u32>) -> Result<Link, Error> {
+    /// As [`Target::connect`], with a window of the caller's choice.
+    pub async fn connect_with(&self, peer: Peer, window: Window) -> Result<Link, Error> {
         let registering = async {
             let Upgrade { path, headers } = self.upgrade(peer)?;
             let spread = peer.pair.wrapping_add(peer.number.into());
-            let opening = Opening { addr: self.addr, path: &path, headers: &headers, spread, receive_buffer };
+            let opening = Opening { addr: self.addr, path: &path, headers: &headers, spread, window };
             let (mut sender, mut receiver) = link::open(opening).await?;
             sender.send(register(peer)).await?;
             loop {

@@ -5,7 +5,7 @@ use crate::{
     error::Error,
     event::{self, Stamp, Stream},
     frame::{self, CallId, Kind},
-    link::{Batch, Incoming, Sender},
+    link::{Batch, Incoming, Sender, Window},
     peer::Peer,
     stats::Recorder,
     target::{Link, Target},
@@ -31,8 +31,8 @@ const WATCH_LIMIT: Duration = Duration::from_secs(10);
 
 /// Connects a phone and lets it watch the session. When this returns, the relay knows: it handles a phone's frames in their order, and
 /// a call sent behind the interest has come back from the desktop, which must be listening.
-pub async fn watch(target: &Target, peer: Peer, receive_buffer: Option<u32>) -> Result<Link, Error> {
-    let mut link = target.connect_with(peer, receive_buffer).await?;
+pub async fn watch(target: &Target, peer: Peer, window: Window) -> Result<Link, Error> {
+    let mut link = target.connect_with(peer, window).await?;
     link.sender.send(event::interest()).await?;
     // No two open calls to a desktop may have one id, whoever makes them.
     let id = CallId { sequence: 0, slot: peer.number, due_nanos: 0 };

@@ -8,6 +8,7 @@ use crate::{
     clock::Clock,
     error::Error,
     event::Stream,
+    link::Window,
     peer::Peer,
     procfs::{self, Snapshot},
     report::Report,
@@ -64,7 +65,7 @@ pub(super) async fn run(target: &Target, pid: Option<u32>, options: &Options, ra
     let desktop = target.connect(Peer::desktop(0)).await?;
     tasks.spawn(timeline::desktop(desktop, stream, clock, progress.clone(), recorder.clone()));
     let phones: Vec<_> = stream::iter(0..options.phones)
-        .map(|number| timeline::watch(target, Peer::nth_phone(0, number), None))
+        .map(|number| timeline::watch(target, Peer::nth_phone(0, number), Window::Wide))
         .buffer_unordered(LANES)
         .try_collect()
         .await?;
@@ -118,7 +119,7 @@ impl Trial {
         report.count("delivered", self.delivered);
         report.number("delivered_per_s", 0, self.delivered as f64 / self.seconds);
         report.latencies(&self.recorder);
-        report.cpu(&self.before, &self.after, "server_cpu_s_per_1k", self.delivered);
+        report.cpu_per(&self.before, &self.after, "server_cpu_s_per_1m", 3, self.delivered as f64 / 1e6);
         report.memory(pid);
         report.count("lost", self.lost);
         report.failures(&self.recorder);

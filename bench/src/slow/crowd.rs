@@ -5,21 +5,20 @@ use crate::{
     clock::Clock,
     error::Error,
     event::Stream,
+    link::Window,
     peer::Peer,
     stats::Recorder,
     target::{Link, Target},
     timeline::{self, Plan, Progress},
 };
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::future::try_join_all;
 use std::{sync::Arc, time::Duration};
-use tokio::{task::JoinSet, time::sleep};
+use tokio::{sync::Semaphore, task::JoinSet, time::sleep};
 
 /// The crowd's account; the pair that is measured has the first one.
 const PAIR: u32 = 1;
-/// What the kernel may hold for a frozen phone; it doubles this. As little as registration needs.
-const RECEIVE_BUFFER: u32 = 2 << 10;
-/// Phones connecting at the same time.
-const LANES: usize = 16;
+/// Phones coming at the same time. Each has a call open meanwhile, and a desktop may have 128 (device lane, section 4).
+const LANES: usize = 64;
 /// How often a frozen phone looks whether it still has a connection. It cannot see the end of what it does not read, so it sends a
 /// pong that nobody asked for, and the kernel refuses that on a connection that has ended.
 const LOOK: Duration = Duration::from_millis(100);
@@ -48,13 +47,13 @@ impl Crowd {
         lives: Arc<Recorder>,
     ) -> Result<Self, Error> {
         let (clock, progress) = (Clock::start(), Arc::new(Progress::default()));
-        let mut tasks = JoinSet::new();
+        let (mut tasks, lanes) = (JoinSet::new(), Arc::new(Semaphore::new(LANES)));
         let desktop = target.connect(Peer::desktop(PAIR)).await?;
         let stream = Stream::new(options.event_size);
         tasks.spawn(timeline::desktop(desktop, stream, clock, progress.clone(), recorder.clone()));
-        let links: Vec<_> = stream::iter(0..frozen).map(|number| freeze(target, number)).buffer_unordered(LANES).try_collect().await?;
+        let links = try_join_all((0..frozen).map(|number| freeze(target, &lanes, number))).await?;
         for link in links {
-            tasks.spawn(stay(target.clone(), link, clock, recorder.clone(), lives.clone()));
+            tasks.spawn(stay(target.clone(), lanes.clone(), link, clock, recorder.clone(), lives.clone()));
         }
         progress.begin(Plan { start_nanos: clock.nanos(), end_nanos: u64::MAX, per_second: options.event_rate });
         let lives_before = lives.count();
@@ -69,12 +68,13 @@ impl Crowd {
     }
 }
 
-async fn freeze(target: &Target, number: u16) -> Result<Link, Error> {
-    timeline::watch(target, Peer::nth_phone(PAIR, number), Some(RECEIVE_BUFFER)).await
+async fn freeze(target: &Target, lanes: &Semaphore, number: u16) -> Result<Link, Error> {
+    let _lane = lanes.acquire().await;
+    timeline::watch(target, Peer::nth_phone(PAIR, number), Window::Narrow).await
 }
 
 /// Reads nothing, and comes back whenever the relay has ended the connection.
-async fn stay(target: Target, mut link: Link, clock: Clock, recorder: Arc<Recorder>, lives: Arc<Recorder>) {
+async fn stay(target: Target, lanes: Arc<Semaphore>, mut link: Link, clock: Clock, recorder: Arc<Recorder>, lives: Arc<Recorder>) {
     let number = link.peer.number;
     loop {
         let since = clock.nanos();
@@ -82,7 +82,7 @@ async fn stay(target: Target, mut link: Link, clock: Clock, recorder: Arc<Record
             sleep(LOOK).await;
         }
         lives.record(clock.nanos() - since);
-        link = match freeze(&target, number).await {
+        link = match freeze(&target, &lanes, number).await {
             Ok(link) => link,
             Err(error) => {
                 recorder.fail(|| format!("frozen phone {number}: {error}"));

@@ -102,7 +102,9 @@ pub async fn run(target: &Target, pid: Option<u32>, options: &Options) -> Result
             let crowd = Crowd::gather(target, options, frozen, recorder.clone(), lives.clone()).await?;
             let (report, pair) = rpc::run(target, pid, &calls).await?;
             retired += crowd.disperse().await;
-            pair.judge()?;
+            if let Err(error) = pair.judge() {
+                recorder.fail(|| format!("with {frozen} frozen phones: {error}"));
+            }
             if frozen == 0 { without.add(&report) } else { with.add(&report) }
         }
     }
