@@ -49,8 +49,8 @@ pub(super) struct GatedInput {
     without_room: Option<Judged>,
     /// What follows the header that was passed on last.
     next: Option<Bytes>,
-    /// The last piece of a large frame. While it is held, the HTTP layer cannot read into its memory again, and takes a buffer of the
-    /// usual size instead of one that it would keep.
+    /// The last piece of a large frame. While it is held, the HTTP layer cannot read into its memory again: it takes a buffer of the
+    /// usual size instead of keeping the one that grew with the message.
     last_piece: Bytes,
     /// A piece of a large frame has been passed on and not been taken out of the codec's buffer.
     in_codec: bool,
