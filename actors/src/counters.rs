@@ -1,28 +1,69 @@
-//! Counters of what goes wrong or is dropped; each exists from the start, at zero.
+//! What the process has counted since its start, for `GET /metrics`.
+//!
+//! Plain atomics behind names that the compiler knows: counting a frame or a response is one or two relaxed additions, without lock,
+//! allocation or look-up. What is rare is found in a short [`Tally`] by its label. Every label value is there from the start, at zero,
+//! and no text of a client becomes one.
 
-use crate::user_router::message::DropReason;
-use relay_protocol::close::CloseReason;
+mod rpc;
+
+pub use rpc::{BUCKETS_MS, Histogram, HistogramReading, OpenPeaks, Reply, RpcCounters, Unanswered};
+
+use crate::{device_socket::EndReason, user_router::message::DropReason};
+use relay_protocol::{
+    close::CloseReason,
+    error::{FrameError, RegisterError, RpcRefusal},
+    version::Version,
+};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Process-wide counters.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Counters {
-    no_pending_record: AtomicU64,
-    phone_gone: AtomicU64,
-    wrong_generation: AtomicU64,
-    stale_socket: AtomicU64,
+    /// Registrations by what became of them: `registered`, `resumed`, or the code of the error frame.
+    pub registrations: Tally,
+    /// Error frames outside of registration and RPC, by code.
+    pub frame_errors: Tally,
+    /// Refusals of requests, by [`RpcRefusal::name`].
+    pub refusals: Tally,
+    /// Requests by the class of their method.
+    pub rpc: RpcCounters,
+    /// The most requests that were open at once, by bound.
+    pub open_peaks: OpenPeaks,
+    /// Frames that a router dropped.
+    pub dropped: Tally,
+    /// Connections that the relay gave up, by reason.
+    pub retired: Tally,
+    /// Sockets that have ended, registered or not, by reason.
+    pub closed: Tally,
     /// Routers that ended by a panic.
     pub routers_failed: Counter,
     /// Persistence actors that ended by a panic and were started anew.
     pub persistence_restarted: Counter,
-    /// Connections retired because they were silent.
-    pub retired_silent: Counter,
-    /// Connections retired because they could not take their traffic.
-    pub retired_saturated: Counter,
     /// Messages and pings of phones that were over their rate and were dropped, answered or not.
     pub rate_limited: Counter,
     /// TCP connections ended from outside of their actor.
     pub killed: Counter,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            registrations: Tally::new(
+                ["registered", "resumed"].into_iter().chain(RegisterError::all(Version::new(0, 0)).iter().map(RegisterError::code)),
+            ),
+            frame_errors: Tally::new(FrameError::ALL.iter().map(FrameError::code)),
+            refusals: Tally::new(RpcRefusal::ALL.iter().map(RpcRefusal::name)),
+            rpc: RpcCounters::default(),
+            open_peaks: OpenPeaks::default(),
+            dropped: Tally::new(DropReason::ALL.map(DropReason::name)),
+            retired: Tally::new([CloseReason::Silent, CloseReason::Saturated].map(CloseReason::text)),
+            closed: Tally::new(EndReason::all().map(EndReason::name)),
+            routers_failed: Counter::default(),
+            persistence_restarted: Counter::default(),
+            rate_limited: Counter::default(),
+            killed: Counter::default(),
+        }
+    }
 }
 
 /// One counter.
@@ -35,43 +76,81 @@ impl Counter {
         self.add(1);
     }
 
-    /// So many more.
+    /// So many more. Nothing is written for none, so that threads do not take the counter from each other.
     pub fn add(&self, count: u64) {
-        self.0.fetch_add(count, Relaxed);
+        if count > 0 {
+            self.0.fetch_add(count, Relaxed);
+        }
     }
 
     /// The count.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
+
+    /// The count becomes this one, unless it is larger.
+    fn raise_to(&self, count: u64) {
+        if self.get() < count {
+            self.0.fetch_max(count, Relaxed);
+        }
+    }
 }
 
-impl Counters {
-    /// Counts a drop.
-    pub fn dropped(&self, reason: DropReason) {
-        self.of(reason).fetch_add(1, Relaxed);
+/// Counters of one kind, told apart by one label. A count looks the label up among a few, so this is for what is rare.
+#[derive(Debug)]
+pub struct Tally {
+    counters: Vec<(&'static str, Counter)>,
+}
+
+impl Tally {
+    /// All at zero; these are all that there will be.
+    pub fn new(labels: impl IntoIterator<Item = &'static str>) -> Self {
+        Tally { counters: labels.into_iter().map(|label| (label, Counter::default())).collect() }
     }
 
-    /// Drops for this reason.
-    pub fn dropped_for(&self, reason: DropReason) -> u64 {
-        self.of(reason).load(Relaxed)
-    }
-
-    /// Counts a retirement.
-    pub fn retired(&self, reason: CloseReason) {
-        if reason == CloseReason::Saturated {
-            self.retired_saturated.increment();
-        } else {
-            self.retired_silent.increment();
+    /// One more of this label.
+    pub fn count(&self, label: &str) {
+        let counter = self.counters.iter().find(|(own, _)| *own == label);
+        debug_assert!(counter.is_some(), "{label} is no label of {:?}", self.counters);
+        if let Some((_, counter)) = counter {
+            counter.increment();
         }
     }
 
-    fn of(&self, reason: DropReason) -> &AtomicU64 {
-        match reason {
-            DropReason::NoPendingRecord => &self.no_pending_record,
-            DropReason::PhoneGone => &self.phone_gone,
-            DropReason::WrongGeneration => &self.wrong_generation,
-            DropReason::StaleSocket => &self.stale_socket,
+    /// The count of this label; none for a label that is not there.
+    pub fn get(&self, label: &str) -> u64 {
+        self.read().find(|(own, _)| *own == label).map_or(0, |(_, count)| count)
+    }
+
+    /// Each label and its count.
+    pub fn read(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.counters.iter().map(|(label, counter)| (*label, counter.get()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_label_is_there_once_at_zero() {
+        let counters = Counters::default();
+        let Counters { registrations, frame_errors, refusals, dropped, retired, closed, .. } = &counters;
+        let sizes = [(registrations, 15), (frame_errors, 6), (refusals, 14), (dropped, 5), (retired, 2), (closed, 17)];
+        for (tally, size) in sizes {
+            let labels: BTreeSet<_> = tally.read().map(|(label, _)| label).collect();
+            assert_eq!((labels.len(), tally.read().count()), (size, size), "{labels:?}");
+            assert!(tally.read().all(|(_, count)| count == 0));
         }
+    }
+
+    #[test]
+    fn a_count_goes_to_its_label_only() {
+        let tally = Tally::new(["one", "other"]);
+        tally.count("other");
+        tally.count("other");
+        assert_eq!(tally.read().collect::<Vec<_>>(), [("one", 0), ("other", 2)]);
+        assert_eq!((tally.get("other"), tally.get("none")), (2, 0));
     }
 }

@@ -53,10 +53,10 @@ async fn a_request_goes_to_the_desktop_and_its_answer_comes_back() {
     assert_eq!(phone.next(), json!({"type": "rpc.response", "payload": {"id": "request-1", "result": {"ok": true}, "isFinal": true}}));
 
     // A second answer finds no record: it is dropped, and counted.
-    assert_eq!(rig.counters.dropped_for(DropReason::NoPendingRecord), 0);
+    assert_eq!(rig.counters.dropped.get(DropReason::NoPendingRecord.name()), 0);
     desktop.answer(&request, json!({"ok": false})).await;
     assert_eq!(phone.frames(), Vec::<serde_json::Value>::new());
-    assert_eq!(rig.counters.dropped_for(DropReason::NoPendingRecord), 1);
+    assert_eq!(rig.counters.dropped.get(DropReason::NoPendingRecord.name()), 1);
 }
 
 #[actix::test]
@@ -229,7 +229,7 @@ async fn a_silent_socket_is_retired_and_its_desktop_reconnecting() {
     }
     assert_eq!(desktop.next(), json!({"close": 4004, "reason": "silent"}));
     assert_eq!(phone.status(), pair("reconnecting", "silent"));
-    assert_eq!(rig.counters.retired_silent.get(), 1);
+    assert_eq!(rig.counters.retired.get("silent"), 1);
 }
 
 /// The text is shared, so what is counted here costs no memory.
@@ -260,7 +260,7 @@ async fn past_the_total_of_all_lanes_the_largest_holder_is_retired_at_once_and_i
     assert_eq!(desktop.next(), json!({"close": 4003, "reason": "saturated"}));
     assert_eq!(phone.status(), pair("reconnecting", "saturated"));
     assert!(others.iter().all(|other| !other.link().lane.is_closing()));
-    assert_eq!(rig.counters.retired_saturated.get(), 1);
+    assert_eq!(rig.counters.retired.get("saturated"), 1);
     let sockets = rig.sockets.clone();
     drop((rig, desktop, phone, others));
     settle().await;
@@ -277,7 +277,7 @@ async fn a_reply_that_takes_a_lane_far_over_its_bound_retires_its_connection() {
     (0..4).for_each(|_| phone.link().lane.push(text.clone()).unwrap());
     desktop.answer(&request, json!("x".repeat(1024 * 1024))).await;
     assert!(phone.link().lane.is_closing());
-    assert_eq!((rig.counters.retired_saturated.get(), rig.sockets.outbound().held()), (1, phone.link().lane.queued_bytes()));
+    assert_eq!((rig.counters.retired.get("saturated"), rig.sockets.outbound().held()), (1, phone.link().lane.queued_bytes()));
     assert_eq!(phone.next(), json!({"close": 4003, "reason": "saturated"}));
 }
 

@@ -25,6 +25,8 @@ pub struct Method {
     pub heavy: bool,
     /// How long the relay keeps a pending record for it.
     pub pending: PendingClass,
+    /// What it is counted under.
+    pub class: MethodClass,
 }
 
 impl Method {
@@ -43,6 +45,51 @@ pub enum PendingClass {
     Load,
     /// The outbox submit.
     Outbox,
+}
+
+/// Methods that are counted together: those of one namespace, and by themselves those whose records live longer, which would hide how
+/// long the others take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MethodClass {
+    /// `system.…`
+    System,
+    /// `session.…`
+    Session,
+    /// `run.…`, without the next two.
+    Run,
+    /// `files.…`
+    Files,
+    /// The initial timeline loads.
+    Load,
+    /// The outbox submit.
+    Outbox,
+}
+
+impl MethodClass {
+    /// Every variant, in the order of their declaration.
+    pub const ALL: [MethodClass; 6] =
+        [MethodClass::System, MethodClass::Session, MethodClass::Run, MethodClass::Files, MethodClass::Load, MethodClass::Outbox];
+
+    /// The word for metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            MethodClass::System => "system",
+            MethodClass::Session => "session",
+            MethodClass::Run => "run",
+            MethodClass::Files => "files",
+            MethodClass::Load => "load",
+            MethodClass::Outbox => "outbox",
+        }
+    }
+
+    fn of(namespace: &str, pending: PendingClass) -> Option<Self> {
+        let of_namespace = [MethodClass::System, MethodClass::Session, MethodClass::Run, MethodClass::Files];
+        match pending {
+            PendingClass::Default => of_namespace.into_iter().find(|class| class.name() == namespace),
+            PendingClass::Load => Some(MethodClass::Load),
+            PendingClass::Outbox => Some(MethodClass::Outbox),
+        }
+    }
 }
 
 /// The method with this full name.
@@ -119,11 +166,13 @@ impl Contract {
                 }
                 // Leaked once for the life of the process: names are compared and logged everywhere.
                 let name: &'static str = name.clone().leak();
+                let pending = pending_class(name);
                 let method = Method {
                     name,
                     mutation: manifest.mutations_requiring_idempotency.iter().any(|mutation| mutation == name),
                     heavy: manifest.heavy_group.iter().any(|heavy| heavy == name),
-                    pending: pending_class(name),
+                    pending,
+                    class: MethodClass::of(namespace, pending).ok_or_else(|| format!("{namespace} has no class"))?,
                 };
                 if methods.insert(name, method).is_some() {
                     return Err(format!("{name} is listed twice"));
@@ -162,6 +211,22 @@ mod tests {
         assert!(find("session.syncHistoryState").unwrap().mutation);
         assert!(!find("system.ping").unwrap().mutation);
         assert_eq!(find("system.Ping"), None);
+    }
+
+    #[test]
+    fn methods_are_counted_by_namespace_and_long_ones_by_themselves() {
+        for (name, class) in [
+            ("system.ping", MethodClass::System),
+            ("session.get", MethodClass::Session),
+            ("run.cancel", MethodClass::Run),
+            ("run.chatLoad", MethodClass::Load),
+            ("run.chatLoadThread", MethodClass::Load),
+            ("run.chatOutboxSubmit", MethodClass::Outbox),
+        ] {
+            assert_eq!(find(name).unwrap().class, class, "{name}");
+        }
+        let count = |class| methods().filter(|method| method.class == class).count();
+        assert_eq!(MethodClass::ALL.map(count), [13, 15, 20, 23, 2, 1]);
     }
 
     #[test]
@@ -217,5 +282,6 @@ mod tests {
         assert_eq!(broken("\"system.ping\"", "\"system.listModels\"").as_deref(), Some("system.listModels is listed twice"));
         assert_eq!(broken("\"session.listProjects\"", "\"run.listProjects\"").as_deref(), Some("run.listProjects stands under session"));
         assert_eq!(broken("\"run.cancel\"", "\"run.cancelAll\"").as_deref(), Some("run.cancel is no method"));
+        assert_eq!(broken("\"files\": [", "\"other\": [\"other.list\"], \"files\": [").as_deref(), Some("other has no class"));
     }
 }

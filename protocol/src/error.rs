@@ -207,6 +207,21 @@ pub enum BoundScope {
     Client,
 }
 
+impl BoundScope {
+    /// Every variant, in the order of their declaration.
+    pub const ALL: [BoundScope; 4] = [BoundScope::Process, BoundScope::User, BoundScope::Desktop, BoundScope::Client];
+
+    /// The word for refusals and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            BoundScope::Process => "process",
+            BoundScope::User => "user",
+            BoundScope::Desktop => "desktop",
+            BoundScope::Client => "client",
+        }
+    }
+}
+
 /// Why a request was not forwarded, or will get no answer from the desktop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RpcRefusal {
@@ -286,6 +301,26 @@ impl RpcRefusal {
             RpcRefusal::TooManyPending { .. } => -32020,
             RpcRefusal::DesktopMoved => -32023,
             RpcRefusal::AuthorityChanging => -32024,
+        }
+    }
+
+    /// The word for metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            RpcRefusal::RateLimited => "rateLimited",
+            RpcRefusal::InvalidRequest(_) => "invalidRequest",
+            RpcRefusal::MethodNotFound => "methodNotFound",
+            RpcRefusal::InsufficientScope { .. } => "insufficientScope",
+            RpcRefusal::IdempotencyKeyRequired => "idempotencyKeyRequired",
+            RpcRefusal::InvalidParams(_) => "invalidParams",
+            RpcRefusal::DesktopReconnecting => "desktopReconnecting",
+            RpcRefusal::DesktopOffline => "desktopOffline",
+            RpcRefusal::Expired => "expired",
+            RpcRefusal::DuplicateRequest => "duplicateRequest",
+            RpcRefusal::ConflictingRequest => "conflictingRequest",
+            RpcRefusal::TooManyPending { .. } => "tooManyPending",
+            RpcRefusal::DesktopMoved => "desktopMoved",
+            RpcRefusal::AuthorityChanging => "authorityChanging",
         }
     }
 

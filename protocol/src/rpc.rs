@@ -232,6 +232,11 @@ impl Response {
         Ok(Response { id, client: client.parse().ok(), is_final, outcome, traceparent: fields.traceparent.map(at), text: text.clone() })
     }
 
+    /// Whether it carries an `error`.
+    pub fn is_error(&self) -> bool {
+        self.outcome.0 == "error"
+    }
+
     /// The frame for the phone: the same response without `clientId`. `id_json` is the phone's own id text.
     pub fn deliver(&self, id_json: &str) -> Text {
         let shared = |span: &Span| self.text.as_bytes().slice(span.clone());

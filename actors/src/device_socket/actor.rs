@@ -68,6 +68,7 @@ impl DeviceSocket {
         let held = Held::new(self.link.clone(), text.len());
         if let Err(error) = self.on_frame(text, held, ctx) {
             tracing::debug!(socket = %self.link.id, code = error.code(), "frame not taken");
+            self.directory.counters().frame_errors.count(error.code());
             self.answer(error.to_text());
         }
     }
@@ -105,7 +106,10 @@ impl DeviceSocket {
     fn on_request(&mut self, request: Request, held: Held, ctx: &mut WebsocketContext<Self>) {
         match request {
             Request::Call(call) => self.route(Input::Call { socket: self.link.id, call }, held, ctx),
-            Request::Refused { id_json, refusal } => self.answer(refusal.to_text(&id_json)),
+            Request::Refused { id_json, refusal } => {
+                self.directory.counters().refusals.count(refusal.name());
+                self.answer(refusal.to_text(&id_json));
+            }
         }
     }
 
@@ -211,7 +215,8 @@ impl Drop for DeviceSocket {
             mailbox::deliver(router, Step(Input::SocketClosed { socket: self.link.id }));
         }
         let Link { id, identity: Identity { user, .. }, lane, .. } = &*self.link;
-        let reason = lane.end_reason();
+        let reason = lane.end_reason().name();
+        self.directory.counters().closed.count(reason);
         match self.link.registration() {
             Some(Registration { connection, route, .. }) => {
                 tracing::info!(%user, socket = %id, %connection, %route, reason, "closed");

@@ -31,6 +31,11 @@ impl Budget {
         self.held.load(Relaxed)
     }
 
+    /// The bound.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     /// Bytes that are held beyond the budget.
     pub fn excess(&self) -> usize {
         self.held().saturating_sub(self.bytes_max)

@@ -113,6 +113,7 @@ impl GatedInput {
                 self.wait_until(until);
             }
             if let Some(id_json) = &passed.refused {
+                self.counters.refusals.count(RpcRefusal::RateLimited.name());
                 // A closing connection takes nothing more, and needs nothing more.
                 let _ = self.link.lane.push(RpcRefusal::RateLimited.to_text(id_json));
             }

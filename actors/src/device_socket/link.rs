@@ -6,7 +6,7 @@
 
 use super::{
     budget::{Budget, Share},
-    lane::{Lane, LaneLimits},
+    lane::{EventFates, Lane, LaneLimits},
     tcp::TcpHandle,
 };
 use crate::user_router::message::SocketId;
@@ -19,7 +19,7 @@ use relay_protocol::{
 use std::{
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -39,6 +39,8 @@ pub struct Link {
     pub activity: Activity,
     /// Bytes of its unfinished message, as its headers claim them, and of its messages that wait for a router.
     pub inbound: Share,
+    /// Whole messages of it that wait for a router, or are being handled.
+    waiting: AtomicUsize,
     registration: OnceLock<Registration>,
     registering: AtomicBool,
     ended: AtomicBool,
@@ -53,6 +55,8 @@ pub struct LinkBounds {
     pub lane: LaneLimits,
     /// What all lanes together hold.
     pub outbound: Arc<Budget>,
+    /// What becomes of the events of all lanes.
+    pub fates: Arc<EventFates>,
     /// What all sockets together have received and not handed on.
     pub inbound: Arc<Budget>,
 }
@@ -67,12 +71,14 @@ pub struct Held {
 impl Held {
     /// A whole message of this many bytes, which its socket's [`Link::inbound`] has taken.
     pub fn new(link: Arc<Link>, bytes: usize) -> Self {
+        link.waiting.fetch_add(1, Relaxed);
         Held { link, bytes }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
+        self.link.waiting.fetch_sub(1, Relaxed);
         self.link.inbound.give_back(self.bytes);
     }
 }
@@ -96,15 +102,21 @@ impl Link {
             id,
             identity,
             role,
-            lane: Lane::new(bounds.lane, outbound, now),
+            lane: Lane::new(bounds.lane, outbound, bounds.fates.clone(), now),
             activity: Activity::new(now),
             inbound: Share::new(bounds.inbound.clone()),
+            waiting: AtomicUsize::new(0),
             registration: OnceLock::new(),
             registering: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             barred: OnceLock::new(),
             tcp,
         }
+    }
+
+    /// Whole messages of it that wait in its router's mailbox or for room there; one that is being handled counts too.
+    pub fn waiting_messages(&self) -> usize {
+        self.waiting.load(Relaxed)
     }
 
     /// Its registration, once there is one. Set before the answer enters the lane, so a client that has its answer is registered.

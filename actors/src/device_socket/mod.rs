@@ -36,7 +36,7 @@ pub use actor::SocketConfig;
 pub use bucket::{Bucket, Rate};
 pub use budget::{Budget, Share};
 pub use gate::{Gate, GateLimits, Passed};
-pub use lane::{EventLimits, Lane, LaneLimits, Pulled, Refused, SLICE_BYTES_MAX};
+pub use lane::{EndReason, EventFates, EventLimits, Lane, LaneLimits, Pulled, Refused, SLICE_BYTES_MAX};
 pub use link::{Activity, Held, Link, LinkBounds, MessageProgress, Registration};
 pub use table::{OpenSocket, SocketTable, TableLimits};
 pub use tcp::TcpHandle;

@@ -3,7 +3,7 @@
 
 use super::{
     budget::Budget,
-    lane::{EventLimits, LaneLimits},
+    lane::{EventFates, EventLimits, LaneLimits},
     link::{Link, LinkBounds},
     tcp::TcpHandle,
 };
@@ -52,6 +52,7 @@ pub struct SocketTable {
     events: EventLimits,
     inbound: Arc<Budget>,
     outbound: Arc<Budget>,
+    fates: Arc<EventFates>,
     exceeded: Arc<Notify>,
 }
 
@@ -75,6 +76,7 @@ impl SocketTable {
             events: limits.events,
             inbound: Arc::new(Budget::new(limits.inbound_bytes_max, limits.message_bytes_max, exceeded.clone())),
             outbound: Arc::new(Budget::new(limits.outbound_bytes_max, message_bytes_max, exceeded.clone())),
+            fates: Arc::default(),
             exceeded,
         }
     }
@@ -89,6 +91,11 @@ impl SocketTable {
         &self.outbound
     }
 
+    /// What became of the events of all lanes.
+    pub fn fates(&self) -> &EventFates {
+        &self.fates
+    }
+
     /// Told whenever bytes are taken beyond one of the two.
     pub fn exceeded(&self) -> Arc<Notify> {
         self.exceeded.clone()
@@ -101,6 +108,7 @@ impl SocketTable {
             lane: LaneLimits { bytes_max: outbound_bytes_max, message_bytes_max: self.message_bytes_max, events: self.events },
             outbound: self.outbound.clone(),
             inbound: self.inbound.clone(),
+            fates: self.fates.clone(),
         };
         let link = Arc::new(Link::new(id, identity, role, &bounds, tcp, clock::now()));
         self.lock().insert(id, link.clone());

@@ -169,7 +169,7 @@ impl Supervisor {
     /// The router ends the generation and closes the link. When it cannot be told, the link is closed here, and the router learns
     /// of it as of any other end.
     fn retire(&self, link: &Link, reason: CloseReason, now: Instant) {
-        self.counters.retired(reason);
+        self.counters.retired.count(reason.text());
         let user = link.identity.user;
         tracing::debug!(%user, socket = %link.id, reason = reason.text(), queued = link.lane.queued_bytes(), "retiring");
         let told = link.registration().is_some() && self.directory.hint(user, Input::Retire { socket: link.id, reason });

@@ -103,7 +103,7 @@ mod tests {
         let budget = Arc::new(Budget::new(usize::MAX, 0, Arc::default()));
         let events = EventLimits { bytes_max: 500, flush_bytes: 500, ..EventLimits::default() };
         let lane = LaneLimits { bytes_max: 1_000, message_bytes_max: 1_000_000, events };
-        let bounds = LinkBounds { lane, outbound: budget.clone(), inbound: budget };
+        let bounds = LinkBounds { lane, outbound: budget.clone(), inbound: budget, fates: Arc::default() };
         let link = Link::new(SocketId(1), Identity::of_jwt(UserId(Uuid::nil())), Role::Desktop, &bounds, None, start);
         if registered {
             let route = Route::Desktop(DeviceId(Uuid::nil()));

@@ -121,7 +121,12 @@ impl UserRouter {
         counters: Arc<Counters>,
     ) -> Self {
         UserRouter {
-            core: UserCore::new(CoreConfig { user, revision_base: directory.age_ms(), ..config.core.clone() }),
+            core: UserCore::new(CoreConfig {
+                user,
+                revision_base: directory.age_ms(),
+                counters: counters.clone(),
+                ..config.core.clone()
+            }),
             effects: Effects::default(),
             ports: Ports { links: BTreeMap::new(), services, supervisor, counters, user },
             timer: None,
@@ -237,7 +242,7 @@ impl Ports {
                 None
             }
             Effect::Dropped(reason) => {
-                self.counters.dropped(reason);
+                self.counters.dropped.count(reason.name());
                 None
             }
         }
@@ -247,7 +252,7 @@ impl Ports {
     fn retire_if_full(&self, socket: SocketId, refused: Refused) -> Option<Input> {
         let reason = CloseReason::Saturated;
         (refused == Refused::Full).then(|| {
-            self.counters.retired(reason);
+            self.counters.retired.count(reason.text());
             Input::Retire { socket, reason }
         })
     }

@@ -295,9 +295,33 @@ pub enum DropReason {
     NoPendingRecord,
     /// A response, or a refusal of an open request, whose phone has no socket now.
     PhoneGone,
-    /// A timeline frame that does not show the generation of a session with interest.
-    WrongGeneration,
+    /// A timeline frame of a session of which no phone has a lease.
+    NoLease,
+    /// A timeline frame that does not show the generation of its session, of which a phone has a lease.
+    StaleGeneration,
     /// A frame of a socket that is not registered any more: closed or replaced, with frames still in the mailbox. Requests of a
     /// replaced phone are refused instead.
     StaleSocket,
+}
+
+impl DropReason {
+    /// Every variant.
+    pub const ALL: [DropReason; 5] = [
+        DropReason::NoPendingRecord,
+        DropReason::PhoneGone,
+        DropReason::NoLease,
+        DropReason::StaleGeneration,
+        DropReason::StaleSocket,
+    ];
+
+    /// The word for metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            DropReason::NoPendingRecord => "noPendingRecord",
+            DropReason::PhoneGone => "phoneGone",
+            DropReason::NoLease => "noLease",
+            DropReason::StaleGeneration => "staleGeneration",
+            DropReason::StaleSocket => "staleSocket",
+        }
+    }
 }

@@ -7,7 +7,7 @@
 //! Timeline frames in the buffer are all of the current lease: a frame of another one is not taken, and another lease drops what waits
 //! under the former. So at the final moment only the deadline is left to compare.
 
-use super::frame::Frame;
+use super::{fates::Ended, frame::Frame};
 use crate::user_router::message::{LeaseTerm, OutboundEvent};
 use relay_protocol::limits;
 use std::{
@@ -76,6 +76,8 @@ pub(super) struct Events {
     pending: BTreeMap<Position, Pending>,
     overlays: HashMap<Arc<str>, Position>,
     account: Account,
+    /// What has left since [`Events::take_ended`].
+    ended: Ended,
     next: Position,
     /// Frames before this one are due.
     due_before: Position,
@@ -102,6 +104,7 @@ impl Events {
             pending: BTreeMap::new(),
             overlays: HashMap::new(),
             account: Account::default(),
+            ended: Ended::default(),
             next: 0,
             due_before: 0,
             waiting_since: None,
@@ -143,6 +146,7 @@ impl Events {
         let Some(position) = event.key().and_then(|key| self.overlays.remove(key)) else { return };
         if let Some(replaced) = self.pending.remove(&position) {
             self.account.remove(&replaced, &self.limits);
+            self.ended.coalesced += 1;
         }
     }
 
@@ -165,10 +169,11 @@ impl Events {
     pub(super) fn set_lease(&mut self, lease: Option<LeaseTerm>) {
         let epoch = |lease: Option<LeaseTerm>| lease.map(|lease| lease.epoch);
         if epoch(self.lease) != epoch(lease) {
-            let Events { pending, account, limits, .. } = self;
+            let Events { pending, account, ended, limits, .. } = self;
             pending.retain(|_, pending| {
                 if pending.is_timeline {
                     account.remove(pending, limits);
+                    ended.lease_ended += 1;
                 }
                 !pending.is_timeline
             });
@@ -191,7 +196,7 @@ impl Events {
 
     /// Takes the next frame that is due, to be written at once. Timeline frames whose lease has ended are dropped on the way.
     pub(super) fn next_due(&mut self, now: Instant) -> Option<Frame> {
-        let has_lease = self.lease.is_some_and(|lease| now < lease.deadline);
+        let has_lease = self.has_lease(now);
         while let Some(first) = self.pending.first_entry().filter(|first| *first.key() < self.due_before) {
             let pending = first.remove();
             self.account.remove(&pending, &self.limits);
@@ -199,8 +204,10 @@ impl Events {
                 self.overlays.remove(key);
             }
             if has_lease || !pending.is_timeline {
+                self.ended.delivered += 1;
                 return Some(pending.frame);
             }
+            self.ended.lease_ended += 1;
         }
         if self.overlays.is_empty() && self.overlays.capacity() > KEPT_CAPACITY {
             self.overlays = HashMap::new();
@@ -210,7 +217,18 @@ impl Events {
 
     /// Drops everything that is pending.
     pub(super) fn clear(&mut self) {
-        *self = Events { lease: self.lease, ..Events::new(self.limits) };
+        let closed = self.ended.closed + self.pending.len() as u64;
+        *self = Events { lease: self.lease, ended: Ended { closed, ..self.ended }, ..Events::new(self.limits) };
+    }
+
+    /// Whether the phone has a lease that is not over.
+    pub(super) fn has_lease(&self, now: Instant) -> bool {
+        self.lease.is_some_and(|lease| now < lease.deadline)
+    }
+
+    /// What has left the buffer since the last call.
+    pub(super) fn take_ended(&mut self) -> Ended {
+        std::mem::take(&mut self.ended)
     }
 
     fn is_enough(&self) -> bool {

@@ -7,6 +7,7 @@
 //! Urgent frames go in their order, before any event that has not begun. Events of desktops wait for each other in the coalescing buffer.
 
 mod events;
+mod fates;
 mod frame;
 mod queue;
 
@@ -17,7 +18,7 @@ mod lane_test;
 #[cfg(test)]
 mod model_test;
 
-pub use self::events::EventLimits;
+pub use self::{events::EventLimits, fates::EventFates};
 
 use self::{
     events::{Events, Flush},
@@ -33,7 +34,7 @@ use bytes::Bytes;
 use relay_protocol::{close::CloseReason, text::Text};
 use std::{
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     task::{Context, Waker},
@@ -63,6 +64,33 @@ pub struct LaneLimits {
     pub events: EventLimits,
 }
 
+/// Why a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndReason {
+    /// The relay closes it.
+    Closed(CloseReason),
+    /// The peer closed it.
+    ClosedByPeer,
+    /// It broke, without a close frame.
+    Lost,
+}
+
+impl EndReason {
+    /// Every reason.
+    pub fn all() -> impl Iterator<Item = Self> {
+        CloseReason::ALL.into_iter().map(EndReason::Closed).chain([EndReason::ClosedByPeer, EndReason::Lost])
+    }
+
+    /// The word for logs and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            EndReason::Closed(reason) => reason.text(),
+            EndReason::ClosedByPeer => "closedByPeer",
+            EndReason::Lost => "connectionLost",
+        }
+    }
+}
+
 /// One connection's outbound lane.
 #[derive(Debug)]
 pub struct Lane {
@@ -71,6 +99,8 @@ pub struct Lane {
     closing: AtomicBool,
     /// As much of the process's budget as the queue holds.
     share: Share,
+    /// What becomes of the events of all lanes.
+    fates: Arc<EventFates>,
     bytes_max: usize,
     ceiling: usize,
 }
@@ -118,12 +148,12 @@ pub enum Pulled {
 
 impl Lane {
     /// An empty lane.
-    pub fn new(limits: LaneLimits, share: Share, now: Instant) -> Self {
+    pub fn new(limits: LaneLimits, share: Share, fates: Arc<EventFates>, now: Instant) -> Self {
         let LaneLimits { bytes_max, message_bytes_max, events } = limits;
         let state =
             State { queue: Queue::new(events), closing: None, ended: false, refused: false, full_from: None, last_pull: now, waker: None };
         let ceiling = bytes_max.saturating_add(message_bytes_max);
-        Lane { state: Mutex::new(state), closing: AtomicBool::new(false), share, bytes_max, ceiling }
+        Lane { state: Mutex::new(state), closing: AtomicBool::new(false), share, fates, bytes_max, ceiling }
     }
 
     /// Puts in a text message if there is room: a request, which may be refused.
@@ -178,9 +208,11 @@ impl Lane {
     pub fn push_event(&self, event: OutboundEvent, now: Instant) -> Result<(), Refused> {
         let mut state = self.lock();
         if state.takes_nothing() {
+            self.fates.closed.increment();
             return Err(Refused::Closing);
         }
         if !state.queue.events.admits(&event) {
+            self.fates.lease_ended.increment();
             return Ok(());
         }
         let (told, full_from) = (state.queue.events.flush(), state.full_from);
@@ -188,6 +220,7 @@ impl Lane {
         let cost = Events::cost(&event);
         if state.queue.would_pass(self.bytes_max, cost) || !self.share.take(cost) {
             drop(state);
+            self.fates.closed.increment();
             self.close(CloseReason::Saturated, now);
             return Err(Refused::Full);
         }
@@ -290,11 +323,12 @@ impl Lane {
         self.wake(state);
     }
 
-    /// Does what takes bytes out of the queue, and gives them back.
+    /// Does what takes bytes out of the queue, gives them back, and counts the events among them.
     fn giving_back<R>(&self, state: &mut State, take_out: impl FnOnce(&mut Queue) -> R) -> R {
         let before = state.queue.bytes();
         let result = take_out(&mut state.queue);
         self.share.give_back(before - state.queue.bytes());
+        self.fates.add(state.queue.events.take_ended());
         if !self.is_full(state) {
             state.full_from = None;
         }
@@ -311,13 +345,18 @@ impl Lane {
         self.lock().closing.as_ref().map(|closing| closing.since)
     }
 
-    /// Why the connection ends, as a word for logs.
-    pub fn end_reason(&self) -> &'static str {
+    /// Why the connection ends.
+    pub fn end_reason(&self) -> EndReason {
         match &self.lock().closing {
-            Some(Closing { reason: Some(reason), .. }) => reason.text(),
-            Some(Closing { reason: None, .. }) => "closedByPeer",
-            None => "connectionLost",
+            Some(Closing { reason: Some(reason), .. }) => EndReason::Closed(*reason),
+            Some(Closing { reason: None, .. }) => EndReason::ClosedByPeer,
+            None => EndReason::Lost,
         }
+    }
+
+    /// Whether its phone has a lease now.
+    pub fn has_lease(&self, now: Instant) -> bool {
+        self.lock().queue.events.has_lease(now)
     }
 
     /// Bytes that the transport has not taken, bookkeeping counted.

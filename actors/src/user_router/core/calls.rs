@@ -7,7 +7,10 @@ use super::{
     Effects, UserCore, after,
     pending::{NewRecord, Record},
 };
-use crate::user_router::message::{DropReason, Effect, SocketId};
+use crate::{
+    counters::{Reply, Unanswered},
+    user_router::message::{DropReason, Effect, SocketId},
+};
 use relay_protocol::{
     contract::PendingClass,
     device::Presence,
@@ -23,12 +26,12 @@ impl UserCore {
         let client = match self.routes.live(socket).map(|live| live.route) {
             Some(client @ Route::Phone { .. }) => client,
             None if self.routes.was_replaced(socket) => {
-                return effects.push(Effect::Send { socket, text: RpcRefusal::AuthorityChanging.to_text(&call.id_json()) });
+                return self.refuse_call(socket, &call, &RpcRefusal::AuthorityChanging, effects);
             }
             Some(Route::Desktop(_)) | None => return effects.push(Effect::Dropped(DropReason::StaleSocket)),
         };
         if self.config.drain.has_begun() {
-            return effects.push(Effect::Send { socket, text: RpcRefusal::AuthorityChanging.to_text(&call.id_json()) });
+            return self.refuse_call(socket, &call, &RpcRefusal::AuthorityChanging, effects);
         }
         self.sessions.touch(&client, now);
         match self.file(now, client, &call) {
@@ -36,8 +39,15 @@ impl UserCore {
                 let text = call.forward(&client, self.config.user);
                 effects.push(Effect::Forward { socket: desktop, id: call.id, text });
             }
-            Err(refusal) => effects.push(Effect::Send { socket, text: refusal.to_text(&call.id_json()) }),
+            Err(refusal) => self.refuse_call(socket, &call, &refusal, effects),
         }
+    }
+
+    /// Answers a request that has no record.
+    fn refuse_call(&self, socket: SocketId, call: &Call, refusal: &RpcRefusal, effects: &mut Effects) {
+        self.config.counters.refusals.count(refusal.name());
+        self.config.counters.rpc.unanswered(call.method.class, Unanswered::Refused);
+        effects.push(Effect::Send { socket, text: refusal.to_text(&call.id_json()) });
     }
 
     /// Files a record for the request and names the desktop's socket.
@@ -54,6 +64,8 @@ impl UserCore {
             id_json: call.id_json(),
             client,
             fingerprint: call.fingerprint(&client, &self.config.hashing),
+            class: call.method.class,
+            forwarded: now,
             expires: after(now, self.record_life(call.method.pending)),
         };
         self.pending.insert(desktop, request, &self.config)?;
@@ -86,33 +98,38 @@ impl UserCore {
             Some(socket) => effects.push(Effect::Send { socket, text: response.deliver(&record.id_json) }),
             None => effects.push(Effect::Dropped(DropReason::PhoneGone)),
         }
-        if response.is_final {
-            self.pending.remove(desktop, &response.id);
+        if response.is_final
+            && let Some(record) = self.pending.remove(desktop, &response.id)
+        {
+            let reply = if response.is_error() { Reply::Error } else { Reply::Result };
+            self.config.counters.rpc.answered(record.class, reply, now.saturating_duration_since(record.forwarded));
         }
     }
 
     pub(super) fn on_not_forwarded(&mut self, socket: SocketId, id: &RequestId, effects: &mut Effects) {
         let Some(Route::Desktop(desktop)) = self.routes.live(socket).map(|live| live.route) else { return };
         if let Some(record) = self.pending.remove(desktop, id) {
-            self.refuse(&record, &RpcRefusal::DesktopMoved, effects);
+            self.refuse(&record, &RpcRefusal::DesktopMoved, Unanswered::NotTaken, effects);
         }
     }
 
     pub(super) fn expire_records(&mut self, now: Instant, effects: &mut Effects) {
         while let Some(record) = self.pending.pop_due(now) {
-            self.refuse(&record, &RpcRefusal::Expired, effects);
+            self.refuse(&record, &RpcRefusal::Expired, Unanswered::Expired, effects);
         }
     }
 
-    /// Answers requests that have no record any more.
+    /// Answers requests whose desktop's connection has ended.
     pub(super) fn refuse_all(&self, records: &[Record], refusal: &RpcRefusal, effects: &mut Effects) {
         for record in records {
-            self.refuse(record, refusal, effects);
+            self.refuse(record, refusal, Unanswered::DesktopLost, effects);
         }
     }
 
-    /// The answer goes to whatever socket the phone's route has now.
-    fn refuse(&self, record: &Record, refusal: &RpcRefusal, effects: &mut Effects) {
+    /// Answers a request that has no record any more. The answer goes to whatever socket the phone's route has now.
+    fn refuse(&self, record: &Record, refusal: &RpcRefusal, how: Unanswered, effects: &mut Effects) {
+        self.config.counters.refusals.count(refusal.name());
+        self.config.counters.rpc.unanswered(record.class, how);
         match self.routes.socket_of(&record.client) {
             Some(socket) => effects.push(Effect::Send { socket, text: refusal.to_text(&record.id_json) }),
             None => effects.push(Effect::Dropped(DropReason::PhoneGone)),

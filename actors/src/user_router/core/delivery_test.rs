@@ -115,7 +115,7 @@ impl World {
         self.run(found(socket, route));
         let events = EventLimits { flush_interval: INTERVAL, ..EventLimits::default() };
         let limits = LaneLimits { bytes_max: 1 << 26, message_bytes_max: 1 << 25, events };
-        let lane = Lane::new(limits, Share::new(self.budget.clone()), self.now());
+        let lane = Lane::new(limits, Share::new(self.budget.clone()), Arc::default(), self.now());
         let (owed, events_owed) = (BTreeMap::new(), Vec::new());
         self.phones[phone] = Some(PhoneSocket { socket, lane, lease: None, owed, events_owed, last_seen: [0; 3], last_event_seen: 0 });
     }

@@ -13,11 +13,14 @@ impl UserCore {
     pub(super) fn on_timeline(&self, socket: SocketId, frame: &TimelineFrame, effects: &mut Effects) {
         let Some(desktop) = self.live_desktop(socket, effects) else { return };
         let watched = (desktop, frame.session.clone());
-        let Some(leases) = frame.generation.and_then(|generation| self.leases.of(&watched, generation)) else {
-            return effects.push(Effect::Dropped(DropReason::WrongGeneration));
+        let Some(interested) = self.leases.of(&watched) else {
+            return effects.push(Effect::Dropped(DropReason::NoLease));
         };
+        if frame.generation != Some(interested.generation) {
+            return effects.push(Effect::Dropped(DropReason::StaleGeneration));
+        }
         let text = frame.forward(desktop);
-        for lease in leases {
+        for lease in interested.leases.values() {
             let timeline = Some(TimelineMark { epoch: lease.term.epoch, key: frame.key.clone() });
             effects.push(Effect::SendEvent { socket: lease.socket, event: OutboundEvent { text: text.clone(), timeline } });
         }

@@ -52,10 +52,9 @@ impl Leases {
         Leases { by_session: BTreeMap::new(), by_phone: BTreeMap::new(), deadlines: BTreeSet::new(), last_epoch: 0, revision }
     }
 
-    /// The leases of a session, if this is its generation.
-    pub(super) fn of(&self, watched: &Watched, generation: AuthorizationGeneration) -> Option<impl Iterator<Item = &Lease>> {
-        let interested = self.by_session.get(watched)?;
-        (interested.generation == generation).then(|| interested.leases.values())
+    /// The phones with a lease of a session, if there is one.
+    pub(super) fn of(&self, watched: &Watched) -> Option<&Interested> {
+        self.by_session.get(watched)
     }
 
     /// Takes a lease, or renews the one that the phone has of this session.

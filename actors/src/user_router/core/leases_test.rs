@@ -25,8 +25,8 @@ fn a_phone_gets_frames_of_the_session_that_it_watches() {
     assert_eq!(harness.timeline(desktop, "s", 1, 5), ["2 timeline 5 from d0 under 1"]);
     assert_eq!(harness.interest(other, "s", true), ["3 lease 2"], "the deadline is the same");
     assert_eq!(harness.timeline(desktop, "s", 1, 6), ["2 timeline 6 from d0 under 1", "3 timeline 6 from d0 under 2"]);
-    for (session, generation) in [("s", 2), ("s", 3), ("other", 1)] {
-        assert_eq!(harness.timeline(desktop, session, generation, 7), ["dropped WrongGeneration"]);
+    for (session, generation, dropped) in [("s", 2, "StaleGeneration"), ("s", 3, "StaleGeneration"), ("other", 1, "NoLease")] {
+        assert_eq!(harness.timeline(desktop, session, generation, 7), [format!("dropped {dropped}")]);
     }
 }
 
@@ -38,7 +38,7 @@ fn a_lease_ends_its_time_after_the_last_renewal_without_a_message() {
         harness.pass(Duration::from_secs(20));
         assert_eq!(harness.interest(one, "s", true), ["2 lease 1", "1 interest s g1 60000 r2"]);
         harness.pass(off);
-        let expected = if reaches { vec!["2 timeline 1 from d0 under 1"] } else { vec!["2 lease none", "dropped WrongGeneration"] };
+        let expected = if reaches { vec!["2 timeline 1 from d0 under 1"] } else { vec!["2 lease none", "dropped NoLease"] };
         assert_eq!(harness.timeline(desktop, "s", 1, 1), expected, "{off:?}");
     }
 }
@@ -62,7 +62,7 @@ fn interest_that_begins_again_has_a_new_generation() {
     harness.interest(one, "s", true);
     assert_eq!(harness.interest(one, "s", false), ["2 lease none", "1 interest s ended r2"]);
     assert_eq!(harness.interest(one, "s", true), ["2 lease 2", "1 interest s g3 60000 r3"]);
-    assert_eq!(harness.timeline(desktop, "s", 1, 1), ["dropped WrongGeneration"]);
+    assert_eq!(harness.timeline(desktop, "s", 1, 1), ["dropped StaleGeneration"]);
     harness.pass(TIMELINE_INTEREST_TTL);
     assert_eq!(harness.interest(one, "s", true), ["2 lease none", "2 lease 3", "1 interest s g4 60000 r4"]);
 }
@@ -72,7 +72,7 @@ fn a_phone_has_one_lease() {
     let (mut harness, desktop, one, _) = watched();
     harness.interest(one, "s", true);
     assert_eq!(harness.interest(one, "t", true), ["2 lease none", "1 interest s ended r2", "2 lease 2", "1 interest t g2 60000 r3"]);
-    assert_eq!(harness.timeline(desktop, "s", 1, 1), ["dropped WrongGeneration"]);
+    assert_eq!(harness.timeline(desktop, "s", 1, 1), ["dropped NoLease"]);
     assert_eq!(harness.interest(one, "s", false), [] as [&str; 0], "that lease is over");
     assert_eq!(harness.timeline(desktop, "t", 2, 1), ["2 timeline 1 from d0 under 2"]);
 }
@@ -86,7 +86,7 @@ fn a_phone_with_two_routes_has_a_lease_on_each() {
     assert_eq!(harness.interest(to_d1, "s", true), ["4 lease 2", "2 interest s g2 60000 r2"]);
     assert_eq!(harness.timeline(d0, "s", 1, 1), ["3 timeline 1 from d0 under 1"]);
     assert_eq!(harness.timeline(d1, "s", 2, 1), ["4 timeline 1 from d1 under 2"]);
-    assert_eq!(harness.timeline(d1, "s", 1, 1), ["dropped WrongGeneration"], "the generation of another desktop's session");
+    assert_eq!(harness.timeline(d1, "s", 1, 1), ["dropped StaleGeneration"], "the generation of another desktop's session");
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_deadline_is_told_by_the_wall_and_kept_by_the_monotonic_clock() {
     harness.pass(TIMELINE_INTEREST_TTL - MS);
     assert_eq!(harness.timeline(desktop, "s", 1, 1), ["2 timeline 1 from d0 under 1"]);
     harness.pass(MS);
-    assert_eq!(harness.timeline(desktop, "s", 1, 1), ["2 lease none", "dropped WrongGeneration"]);
+    assert_eq!(harness.timeline(desktop, "s", 1, 1), ["2 lease none", "dropped NoLease"]);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_lease_ends_with_its_connection_however_that_ends() {
         at("2 lease none");
         at("1 interest s ended r2");
         assert_eq!(harness.core.observe().leases, 0);
-        assert_eq!(harness.timeline(desktop, "s", 1, 1), ["dropped WrongGeneration"]);
+        assert_eq!(harness.timeline(desktop, "s", 1, 1), ["dropped NoLease"]);
     }
 }
 

@@ -50,7 +50,7 @@ mod registrations_test;
 mod testing;
 
 use super::message::{Effect, Input, Now};
-use crate::drain::Drain;
+use crate::{counters::Counters, drain::Drain};
 pub use invariants::Broken;
 use leases::Leases;
 use pending::Pending;
@@ -67,6 +67,7 @@ use sessions::Sessions;
 use std::{
     collections::{BTreeMap, VecDeque},
     hash::RandomState,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -105,6 +106,8 @@ pub struct CoreConfig {
     pub process: ProcessPending,
     /// Whether the process is leaving: then nothing new is taken on.
     pub drain: Drain,
+    /// What is counted: written only, no decision reads it.
+    pub counters: Arc<Counters>,
 }
 
 impl CoreConfig {
@@ -125,6 +128,7 @@ impl CoreConfig {
             per_user: limits::PENDING_PER_USER_MAX,
             process: ProcessPending::default(),
             drain: Drain::default(),
+            counters: Arc::default(),
         }
     }
 }

@@ -414,9 +414,10 @@ impl Model {
     fn frame(&mut self, socket: SocketId, session: &'static str, shown: u64) {
         let Some(Route::Desktop(desktop)) = self.route(socket) else { return self.say("dropped StaleSocket".into()) };
         let watches = self.watches(|phone, watched| phone.desktop() == desktop && watched == session);
+        let is_watched = !watches.is_empty();
         let reached: Vec<_> = watches.into_iter().filter(|(_, generation, ..)| *generation == shown).collect();
         if reached.is_empty() {
-            self.say("dropped WrongGeneration".into());
+            self.say(format!("dropped {}", if is_watched { "StaleGeneration" } else { "NoLease" }));
         }
         for (phone, _, epoch, _) in reached {
             self.say(format!("{phone} timeline 1 from {} under {epoch}", name(desktop)));

@@ -4,6 +4,7 @@
 
 use super::{CoreConfig, process::Place};
 use relay_protocol::{
+    contract::MethodClass,
     error::{BoundScope, RpcRefusal},
     id::{ConnectionId, DeviceId, Route},
     rpc::RequestId,
@@ -22,6 +23,10 @@ pub(super) struct Record {
     pub(super) id_json: Box<str>,
     /// Tells a repeated request from another one under the same id.
     pub(super) fingerprint: u64,
+    /// What its end is counted under.
+    pub(super) class: MethodClass,
+    /// When it was handed to the desktop's lane.
+    pub(super) forwarded: Instant,
     pub(super) deadline: Deadline,
     /// Its place among the open requests of the process.
     _place: Place,
@@ -71,7 +76,7 @@ impl Pending {
 
     /// Files a request, unless its id is taken or a bound is reached; the widest bound is named first.
     pub(super) fn insert(&mut self, desktop: DeviceId, request: NewRecord, config: &CoreConfig) -> Result<(), RpcRefusal> {
-        let NewRecord { id, id_json, client, fingerprint, expires } = request;
+        let NewRecord { id, id_json, client, fingerprint, class, forwarded, expires } = request;
         let user_count = self.deadlines.len();
         let client_count = self.per_client.get(&client).copied().unwrap_or(0);
         let Some(generation) = self.generations.get_mut(&desktop) else { return Err(RpcRefusal::DesktopOffline) };
@@ -94,11 +99,15 @@ impl Pending {
         if let Some((scope, limit, current)) = bounds.into_iter().find(|(_, limit, current)| current >= limit) {
             return Err(RpcRefusal::TooManyPending { scope, limit, current });
         }
+        config.counters.open_peaks.see(BoundScope::Process, config.process.open());
+        for (scope, _, current) in bounds {
+            config.counters.open_peaks.see(scope, current + 1);
+        }
         let deadline = Deadline { at: expires, number: self.next_number };
         self.next_number += 1;
         self.deadlines.insert(deadline, (desktop, vacant.key().clone()));
         self.per_client.insert(client, client_count + 1);
-        vacant.insert(Record { client, id_json, fingerprint, deadline, _place: place });
+        vacant.insert(Record { client, id_json, fingerprint, class, forwarded, deadline, _place: place });
         Ok(())
     }
 
@@ -144,5 +153,7 @@ pub(super) struct NewRecord {
     pub(super) id_json: Box<str>,
     pub(super) client: Route,
     pub(super) fingerprint: u64,
+    pub(super) class: MethodClass,
+    pub(super) forwarded: Instant,
     pub(super) expires: Instant,
 }

@@ -82,11 +82,11 @@ impl UserCore {
             return;
         }
         if self.config.drain.has_begun() {
-            return effects.push(Effect::NotRegistered { socket, answer: RegisterError::RelayDraining.to_text() });
+            return self.refuse_registration(socket, &RegisterError::RelayDraining, effects);
         }
         let Registration { role, header_target, register, .. } = &registration;
         if let Err(error) = register.version() {
-            return effects.push(Effect::NotRegistered { socket, answer: error.to_text() });
+            return self.refuse_registration(socket, &error, effects);
         }
         effects.push(Effect::LookUp { socket, devices: register.devices_to_look_up(*role, header_target.as_deref()) });
         self.registrations.by_socket.insert(socket, registration);
@@ -105,8 +105,13 @@ impl UserCore {
             .and_then(|claim| Ok((claim.route, self.settle_session(now, claim, registration)?)));
         match outcome {
             Ok((route, session)) => self.take_route(now, socket, route, &session, effects),
-            Err(error) => effects.push(Effect::NotRegistered { socket, answer: error.to_text() }),
+            Err(error) => self.refuse_registration(socket, &error, effects),
         }
+    }
+
+    fn refuse_registration(&self, socket: SocketId, error: &RegisterError, effects: &mut Effects) {
+        self.config.counters.registrations.count(error.code());
+        effects.push(Effect::NotRegistered { socket, answer: error.to_text() });
     }
 
     /// The last check: resumes the session that the claim names, or begins a new one.
@@ -126,6 +131,7 @@ impl UserCore {
 
     /// Gives the route to the socket. The older socket is closed first; the answer leaves when routing knows the new one.
     fn take_route(&mut self, now: Now, socket: SocketId, route: Route, settled: &Settled, effects: &mut Effects) {
+        self.config.counters.registrations.count(settled.kind);
         let connection = settled.connection;
         let was_online = self.routes.is_phone_online(route.device());
         if let Some(old) = self.routes.open(socket, Live { route, connection, api_key: settled.api_key }) {
