@@ -187,7 +187,7 @@ impl ServeConfig {
         self.validate_durations()?;
         self.validate_sizes()?;
         self.validate_rates()?;
-        crate::telemetry::parse_filter(&self.log).map_err(|problem| ConfigError { flag: "--log", problem })
+        crate::telemetry::check_filter(&self.log).map_err(|error| ConfigError { flag: "--log", problem: error.to_string() })
     }
 
     /// The bound on connections to PostgreSQL.

@@ -11,6 +11,7 @@ use crate::{
     supervisor::{Services, Supervisor},
     user_router::{
         actor::{Ask, Register, Registering, RouterConfig, Step, UserRouter, Visited},
+        core::CoreConfig,
         message::Input,
     },
 };
@@ -71,6 +72,11 @@ impl Directory {
     /// The services that its routers use.
     pub fn services(&self) -> &Services {
         &self.services
+    }
+
+    /// What its routers are told when they are made.
+    pub(crate) fn core_config(&self) -> &CoreConfig {
+        &self.config.core
     }
 
     /// The counters of this process.

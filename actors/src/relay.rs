@@ -2,11 +2,13 @@
 
 use crate::{
     clock,
+    counters::Counters,
     device_socket::{Link, SocketTable, Sockets},
     directory::Directory,
     drain::Drain,
     mailbox,
     persistence::{Flush, Statement},
+    readings::Readings,
     user_router::message::{Input, Whose},
 };
 use relay_protocol::{
@@ -201,6 +203,16 @@ impl Relay {
         let (now, state) = (clock::now(), self.directory().services().persistence_state());
         let failing_for = state.failing.iter().map(|(statement, since)| (*statement, now.saturating_duration_since(*since)));
         StorageHealth { failing_for: failing_for.collect(), unwritten_statuses: state.statuses_queued + state.statuses_in_flight }
+    }
+
+    /// What has been counted since the start.
+    pub fn counters(&self) -> &Arc<Counters> {
+        self.directory().counters()
+    }
+
+    /// What the process holds now.
+    pub fn readings(&self) -> Readings {
+        Readings::of(self.table(), self.directory())
     }
 
     /// Registered sockets, of one account or of all, in the order in which they opened.

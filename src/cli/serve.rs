@@ -39,7 +39,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), CliError> {
     let config = &args.config;
     config.validate().map_err(CliError::usage)?;
-    telemetry::init(&config.log, config.log_format).map_err(CliError::failed)?;
+    let log = telemetry::init(&config.log, config.log_format).map_err(CliError::failed)?;
     let jwks = config.jwks.as_ref().map(Jwks::open).transpose();
     let (jwks, jwks_reader) = jwks.map_err(|error| CliError::usage(format!("--jwks {error}")))?.unzip();
     prepare_data_dir(&config.data_dir).map_err(CliError::data_dir)?;
@@ -77,6 +77,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             authenticator,
             admin_token: AdminToken::new(&admin_token),
             handshakes: Handshakes::new(handshakes, config.trusted_proxies.clone()),
+            log,
         };
         let on_connect = Arc::new(device_link::on_connect(config.silence_timeout.0));
         let parts = Parts { api, device_link: actors.device_link, on_connect };

@@ -1,5 +1,8 @@
 //! What operators may call, on the admin listener only, with the admin token.
 
+mod logs;
+pub mod metrics;
+
 use super::{Api, auth::Operator, body, error::ApiError, only, time::rfc3339};
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -13,6 +16,8 @@ use relay_protocol::{
 use serde::{Deserialize, Serialize};
 
 pub(super) fn routes(config: &mut ServiceConfig) {
+    logs::routes(config);
+    metrics::routes(config);
     config.service(web::resource("/admin/connections").get(connections).default_service(only("GET")));
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Api, Mount, auth, error::ApiError, only};
 use actix_web::{
-    HttpRequest, HttpResponse, ResponseError,
+    HttpRequest, HttpResponse,
     dev::Extensions,
     http::header::HeaderMap,
     web::{self, Payload},
@@ -45,19 +45,27 @@ async fn open(
     api: web::Data<Api>,
     relay: web::Data<Relay>,
 ) -> Result<HttpResponse, actix_web::Error> {
+    let opened = open_socket(&request, payload, &api, &relay).await;
+    if let Err(error) = &opened {
+        api.handshakes.count_refusal(error.as_error::<ApiError>().map_or("", ApiError::code));
+    }
+    opened
+}
+
+async fn open_socket(request: &HttpRequest, payload: Payload, api: &Api, relay: &Relay) -> Result<HttpResponse, actix_web::Error> {
     if relay.is_draining() {
-        return Ok(ApiError::RelayDraining.error_response());
+        return Err(ApiError::RelayDraining.into());
     }
     let table = &relay.sockets().table;
     let bars = table.bars();
-    let identity = admitted(&request, &api).await?;
+    let identity = admitted(request, api).await?;
     auth::require(&identity, Scope::Rpc)?;
     let role = single(request.headers(), CLIENT_TYPE)?
         .and_then(|role| role.parse::<Role>().ok())
         .ok_or_else(|| ApiError::InvalidPayload(format!("{CLIENT_TYPE} must be desktop or mobile")))?;
     let target = single(request.headers(), TARGET_DESKTOP)?.map(str::to_owned);
     let tcp = request.conn_data::<Arc<TcpHandle>>().cloned();
-    let response = relay.sockets().open(&request, payload, identity, role, target, tcp)?;
+    let response = relay.sockets().open(request, payload, identity, role, target, tcp)?;
     // A key that was revoked behind its look-up had its sockets closed, but this one may not have been in the table yet.
     if identity.api_key.is_some() && table.bars() != bars {
         api.authenticate(request.headers()).await?;

@@ -8,6 +8,7 @@ use crate::limits::{HANDSHAKE_ADDRESSES_FORGOTTEN_EVERY, HANDSHAKE_ADDRESSES_MAX
 use actix_web::HttpRequest;
 use relay_actors::{
     clock,
+    counters::Tally,
     device_socket::{Bucket, Rate},
 };
 use relay_protocol::id::UserId;
@@ -18,12 +19,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The limit, and what is left of it for whom.
+/// What a refused handshake is counted under: the codes of the answers that a way into the socket layer gives, and one for any other.
+const REFUSALS: [&str; 9] = [
+    "unauthorized",
+    "insufficientScope",
+    "keysUnavailable",
+    "invalidPayload",
+    "upgradeRequired",
+    "tooManyHandshakes",
+    "storageUnavailable",
+    "relayDraining",
+    OTHER_REFUSAL,
+];
+const OTHER_REFUSAL: &str = "other";
+
+/// The limit, and what is left of it for whom; and what was refused.
 #[derive(Debug)]
 pub struct Handshakes {
     rate: Rate,
     trusted_proxies: Vec<Cidr>,
     table: Mutex<Table>,
+    refused: Tally,
 }
 
 /// Too many; one more is taken after this time.
@@ -60,7 +76,18 @@ enum Address {
 impl Handshakes {
     /// Everybody has a full bucket.
     pub fn new(rate: Rate, trusted_proxies: Vec<Cidr>) -> Self {
-        Handshakes { rate, trusted_proxies, table: Mutex::new(Table::new(rate, HANDSHAKE_ADDRESSES_MAX, clock::now())) }
+        let table = Mutex::new(Table::new(rate, HANDSHAKE_ADDRESSES_MAX, clock::now()));
+        Handshakes { rate, trusted_proxies, table, refused: Tally::new(REFUSALS) }
+    }
+
+    /// Counts a handshake that was answered with this code instead of a socket.
+    pub fn count_refusal(&self, code: &str) {
+        self.refused.count(REFUSALS.into_iter().find(|known| *known == code).unwrap_or(OTHER_REFUSAL));
+    }
+
+    /// Refused handshakes by the code of their answer.
+    pub fn refused(&self) -> &Tally {
+        &self.refused
     }
 
     /// Counts one handshake of whoever sent this request; with the account of its token, if that was valid.

@@ -29,6 +29,7 @@ use self::{
     handshakes::Handshakes,
     port::RelayPort,
 };
+use crate::telemetry::LogFilter;
 use actix_web::{
     HttpRequest, HttpResponse, ResponseError,
     http::header,
@@ -51,6 +52,8 @@ pub struct Api {
     pub admin_token: AdminToken,
     /// Counts handshakes, and calls without a valid token, for each address.
     pub handshakes: Handshakes,
+    /// What is logged.
+    pub log: LogFilter,
 }
 
 impl Api {

@@ -1,13 +1,17 @@
 //! What HTTP handlers ask of the running actors, as a trait: a test records instead.
 
 use async_trait::async_trait;
-use relay_actors::relay::{ConnectionInfo, Relay, RouterUnavailable, StorageHealth};
+use relay_actors::{
+    counters::Counters,
+    readings::Readings,
+    relay::{ConnectionInfo, Relay, RouterUnavailable, StorageHealth},
+};
 use relay_protocol::{
     close::CloseReason,
     device::Presence,
     id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// The running actors. [`Relay`] documents each call.
 #[async_trait]
@@ -32,6 +36,12 @@ pub trait RelayPort: Send + Sync + 'static {
 
     /// See [`Relay::storage_health`].
     fn storage_health(&self) -> StorageHealth;
+
+    /// See [`Relay::counters`].
+    fn counters(&self) -> Arc<Counters>;
+
+    /// See [`Relay::readings`].
+    fn readings(&self) -> Readings;
 
     /// See [`Relay::connections`].
     fn connections(&self, user: Option<UserId>) -> Vec<ConnectionInfo>;
@@ -65,6 +75,14 @@ impl RelayPort for Relay {
 
     fn storage_health(&self) -> StorageHealth {
         Relay::storage_health(self)
+    }
+
+    fn counters(&self) -> Arc<Counters> {
+        Relay::counters(self).clone()
+    }
+
+    fn readings(&self) -> Readings {
+        Relay::readings(self)
     }
 
     fn connections(&self, user: Option<UserId>) -> Vec<ConnectionInfo> {

@@ -8,12 +8,14 @@ use super::{
     port::RelayPort,
     public_routes,
 };
-use crate::secrets::Secret;
+use crate::{secrets::Secret, telemetry::LogFilter};
 use actix_web::{App, test, web};
 use async_trait::async_trait;
 use relay_actors::{
     clock::EpochMs,
+    counters::Counters,
     device_socket::Rate,
+    readings::Readings,
     relay::{ConnectionInfo, RouterUnavailable, StorageHealth},
     store::{
         ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted,
@@ -242,6 +244,8 @@ pub(crate) struct RelayState {
     pub(crate) closed: Vec<(UserId, DeviceId, CloseReason)>,
     pub(crate) logged_out: Vec<UserId>,
     pub(crate) revoked: Vec<(UserId, ApiKeyId)>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) readings: Readings,
 }
 
 impl RelayRecorder {
@@ -296,6 +300,14 @@ impl RelayPort for RelayRecorder {
         self.state().storage.clone()
     }
 
+    fn counters(&self) -> Arc<Counters> {
+        self.state().counters.clone()
+    }
+
+    fn readings(&self) -> Readings {
+        self.state().readings.clone()
+    }
+
     fn connections(&self, user: Option<UserId>) -> Vec<ConnectionInfo> {
         self.state().connections.iter().filter(|connection| user.is_none_or(|user| connection.user == user)).cloned().collect()
     }
@@ -317,6 +329,7 @@ impl Fixture {
             authenticator: Authenticator::new(&rules(), store.clone()).unwrap(),
             admin_token: AdminToken::new(&Secret::new(ADMIN_TOKEN)),
             handshakes: Handshakes::new(Rate { burst: 3, per_second: 1 }, Vec::new()),
+            log: LogFilter::detached("info"),
         };
         Fixture { store, relay, api: web::Data::new(api) }
     }

@@ -50,6 +50,9 @@ pub enum Statement {
 }
 
 impl Statement {
+    /// Every statement.
+    pub const ALL: [Statement; 4] = [Statement::Devices, Statement::Rules, Statement::Statuses, Statement::Stale];
+
     /// A word for logs and metric labels.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -59,6 +59,7 @@ pub use process::ProcessPending;
 use registrations::{Registration, Registrations};
 use relay_protocol::{
     device::Presence,
+    error::BoundScope,
     id::{DeviceId, RelayInstanceId, UserId},
     limits,
 };
@@ -129,6 +130,18 @@ impl CoreConfig {
             process: ProcessPending::default(),
             drain: Drain::default(),
             counters: Arc::default(),
+        }
+    }
+}
+
+impl CoreConfig {
+    /// How many open requests there may be, by this bound.
+    pub fn bound(&self, scope: BoundScope) -> usize {
+        match scope {
+            BoundScope::Process => self.process.limit(),
+            BoundScope::User => self.per_user,
+            BoundScope::Desktop => self.per_desktop,
+            BoundScope::Client => self.per_client,
         }
     }
 }

@@ -1,0 +1,174 @@
+//! `GET /metrics` of the admin listener, in the text format of Prometheus.
+//!
+//! The relay keeps plain atomics of its own and writes the text itself: the sets of labels are enums of the code, so the families of a
+//! client library, which find a series by its labels' text behind a lock, would only add a look-up to each frame. What goes up and down
+//! is read when it is asked for, from where it is kept anyway.
+
+mod process;
+mod text;
+
+pub use process::ProcessFigures;
+
+use crate::http::{Api, auth::Operator, only};
+use actix_web::{
+    HttpResponse,
+    web::{self, ServiceConfig},
+};
+use relay_actors::{
+    counters::{BUCKETS_MS, Counters, Reply, Tally, Unanswered},
+    persistence::Statement,
+    readings::{Events, Readings},
+    user_router::message::DropReason,
+};
+use relay_protocol::{
+    contract::{self, MethodClass},
+    error::{BoundScope, RpcRefusal},
+};
+use text::{CONTENT_TYPE, Text};
+
+pub(super) fn routes(config: &mut ServiceConfig) {
+    config.service(web::resource("/metrics").get(metrics).default_service(only("GET")));
+}
+
+/// Everything that the text is made of.
+pub struct Scraped<'a> {
+    /// Since the start.
+    pub counters: &'a Counters,
+    /// Now.
+    pub readings: &'a Readings,
+    /// Whether the process is leaving.
+    pub draining: bool,
+    /// Handshakes that were refused, by the code of the answer.
+    pub handshakes_refused: &'a Tally,
+    /// Of the kernel, if it tells.
+    pub process: Option<ProcessFigures>,
+}
+
+async fn metrics(_: Operator, api: web::Data<Api>) -> HttpResponse {
+    // The listener of operators has a thread of its own, so that listing descriptors delays nobody's frames.
+    let (counters, readings) = (api.relay.counters(), api.relay.readings());
+    let scraped = Scraped {
+        counters: &counters,
+        readings: &readings,
+        draining: api.relay.is_draining(),
+        handshakes_refused: api.handshakes.refused(),
+        process: ProcessFigures::read(),
+    };
+    HttpResponse::Ok().content_type(CONTENT_TYPE).body(scraped.to_text())
+}
+
+impl Scraped<'_> {
+    /// The whole answer.
+    pub fn to_text(&self) -> String {
+        let mut text = Text::default();
+        self.process_state(&mut text);
+        self.connections(&mut text);
+        self.requests(&mut text);
+        self.frames(&mut text);
+        self.queues(&mut text);
+        self.persistence(&mut text);
+        if let Some(process) = self.process {
+            process.write(&mut text);
+        }
+        text.finish()
+    }
+
+    fn process_state(&self, text: &mut Text) {
+        let (protocol, _) = contract::protocol_versions();
+        let version = [("version", env!("CARGO_PKG_VERSION")), ("protocol", protocol)];
+        text.gauge("relay_build_info", "Always 1; what runs is in the labels.").series(&version, 1);
+        text.gauge("relay_draining", "1 once the process has begun to leave.").is(u8::from(self.draining));
+        let counters = self.counters;
+        text.counter("relay_router_failures_total", "Routers that ended by a panic.").is(counters.routers_failed.get());
+        text.counter("relay_persistence_restarts_total", "Persistence actors that ended by a panic and were started anew.")
+            .is(counters.persistence_restarted.get());
+    }
+
+    fn connections(&self, text: &mut Text) {
+        let Scraped { counters, readings, .. } = self;
+        let by_role = [("desktop", readings.desktops), ("mobile", readings.phones)];
+        text.gauge("relay_connections", "Registered sockets, by role.").by("role", by_role);
+        text.gauge("relay_unregistered_sockets", "Open sockets without a registration.").is(readings.unregistered);
+        text.gauge("relay_accounts", "Accounts with live state: a connection, a reconnect wait or a resume session.").is(readings.accounts);
+        text.counter("relay_handshakes_refused_total", "Upgrade requests that were refused, by the code of the answer.")
+            .by("code", self.handshakes_refused.read());
+        text.counter("relay_registrations_total", "Registrations, by what became of them.").by("outcome", counters.registrations.read());
+        text.counter("relay_retired_total", "Connections that the relay gave up, by reason.").by("reason", counters.retired.read());
+        text.counter("relay_closes_total", "Sockets that have ended, by reason.").by("reason", counters.closed.read());
+        text.counter("relay_kills_total", "TCP connections that had to be ended from outside of their actor.").is(counters.killed.get());
+    }
+
+    fn requests(&self, text: &mut Text) {
+        let Scraped { counters, readings, .. } = self;
+        let replies = [(Reply::Result, "result"), (Reply::Error, "error")];
+        let mut requests = text.counter("relay_rpc_requests_total", "Requests of known methods that have ended, by class and outcome.");
+        for class in MethodClass::ALL {
+            for (reply, outcome) in replies {
+                let count = counters.rpc.histogram(class, reply).read().count();
+                requests.series(&[("class", class.name()), ("outcome", outcome)], count);
+            }
+            for how in Unanswered::ALL {
+                requests.series(&[("class", class.name()), ("outcome", how.name())], counters.rpc.count_unanswered(class, how));
+            }
+        }
+        let mut durations = text.histogram("relay_rpc_duration_seconds", "Time from the hand-over of a request to its final response.");
+        for class in MethodClass::ALL {
+            for (reply, outcome) in replies {
+                let read = counters.rpc.histogram(class, reply).read();
+                let labels = [("class", class.name()), ("outcome", outcome)];
+                durations.distribution(&labels, &BUCKETS_MS, &read.cumulative, read.sum.as_secs_f64());
+            }
+        }
+        text.gauge("relay_open_requests", "Requests that wait for their answer.").is(readings.open_requests);
+        text.gauge("relay_open_requests_limit", "How many there may be, by bound.").by("bound", readings.open_requests_max);
+        text.gauge("relay_open_requests_peak", "The most that were open at once since the start, by bound.")
+            .by("bound", BoundScope::ALL.map(|scope| (scope.name(), counters.open_peaks.get(scope))));
+        let mut refusals = text.counter("relay_refusals_total", "Requests that the relay answered itself, by reason and JSON-RPC code.");
+        for refusal in &RpcRefusal::ALL {
+            let (reason, code) = (refusal.name(), refusal.code().to_string());
+            refusals.series(&[("reason", reason), ("code", &code)], counters.refusals.get(reason));
+        }
+    }
+
+    fn frames(&self, text: &mut Text) {
+        let Scraped { counters, readings, .. } = self;
+        let Events { delivered, coalesced, lease_ended, closed } = readings.events;
+        let [no_lease, stale_generation] = [DropReason::NoLease, DropReason::StaleGeneration].map(|reason| counters.dropped.get(reason.name()));
+        let fates = [
+            ("delivered", delivered),
+            ("coalesced", coalesced),
+            ("noLease", no_lease + lease_ended),
+            ("staleGeneration", stale_generation),
+            ("connectionClosed", closed),
+        ];
+        text.counter("relay_event_frames_total", "Events of desktops, for each phone, by fate.").by("fate", fates);
+        let dropped = [DropReason::NoPendingRecord, DropReason::PhoneGone, DropReason::StaleSocket];
+        text.counter("relay_dropped_frames_total", "Other frames that were dropped without an answer, by reason.")
+            .by("reason", dropped.map(|reason| (reason.name(), counters.dropped.get(reason.name()))));
+        text.counter("relay_frame_errors_total", "Frames that were answered with an error frame, by code.")
+            .by("code", counters.frame_errors.read());
+        text.counter("relay_rate_limited_total", "Messages and pings of phones that were over their rate and were dropped.")
+            .is(counters.rate_limited.get());
+        text.gauge("relay_leases", "Phones with a timeline lease.").is(readings.leases);
+    }
+
+    fn queues(&self, text: &mut Text) {
+        let readings = self.readings;
+        text.gauge("relay_mailbox_messages", "Messages of sockets that wait for their account's router.").is(readings.mailbox_messages);
+        text.gauge("relay_mailbox_messages_largest", "Those of the account that has most.").is(readings.mailbox_messages_largest);
+        text.gauge("relay_outbound_bytes", "Bytes that wait in outbound lanes.").is(readings.outbound.held);
+        text.gauge("relay_outbound_bytes_limit", "How many may.").is(readings.outbound.max);
+        text.gauge("relay_inbound_bytes", "Bytes of messages that are unfinished or wait for a router.").is(readings.inbound.held);
+        text.gauge("relay_inbound_bytes_limit", "How many may.").is(readings.inbound.max);
+    }
+
+    fn persistence(&self, text: &mut Text) {
+        let readings = self.readings;
+        text.gauge("relay_persistence_lookups_open", "Look-ups of registrations that storage has not answered.").is(readings.lookups_open);
+        text.gauge("relay_persistence_statuses_unwritten", "Devices whose newest status is not stored.").is(readings.statuses_unwritten);
+        text.gauge("relay_persistence_lag_seconds", "How long the one that has waited longest has waited.")
+            .is(readings.status_lag.as_secs_f64());
+        let failing = Statement::ALL.map(|statement| (statement.as_str(), u8::from(readings.failing.contains(&statement))));
+        text.gauge("relay_persistence_failing", "1 while the last run of the statement has failed.").by("statement", failing);
+    }
+}
