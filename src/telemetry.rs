@@ -136,13 +136,27 @@ mod tests {
 
     #[test]
     fn the_faulty_part_of_a_filter_is_named() {
-        for (filter, place, part) in [("loud=very", 1, "loud=very"), ("info, relay=loud ,debug", 2, "relay=loud"), ("info,,a=b", 3, "a=b")] {
+        for (filter, place, part) in [("loud=very", 1, "loud=very"), ("info, relay=loud ,debug", 2, "relay=loud"), ("info,,a=b", 3, "a=b")]
+        {
             assert_eq!(check_filter(filter), Err(FilterError::NotAPart { place, part: part.to_owned() }), "{filter}");
         }
         assert_eq!((check_filter(""), check_filter(" , ")), (Err(FilterError::Empty), Err(FilterError::Empty)));
         for good in ["info", "info,relay_actors=debug", "off,relay=trace,", "relay::http[request]=debug", "WARN"] {
             assert_eq!(check_filter(good), Ok(()), "{good}");
         }
+    }
+
+    #[test]
+    fn what_has_parameters_of_statements_stays_silent_under_any_filter() {
+        let loudest = parse("trace,tokio_postgres=trace,tokio_postgres::query=trace,deadpool.postgres=trace").unwrap();
+        let subscriber = tracing_subscriber::registry().with(loudest).with(filter_fn(may_be_logged));
+        tracing::subscriber::with_default(subscriber, || {
+            assert!(!tracing::enabled!(target: "tokio_postgres", Level::INFO));
+            assert!(!tracing::enabled!(target: "tokio_postgres::query", Level::DEBUG));
+            assert!(!tracing::enabled!(target: "deadpool.postgres", Level::ERROR));
+            assert!(tracing::enabled!(target: "tokio_postgres::query", Level::WARN));
+            assert!(tracing::enabled!(target: "tokio_postgres_of_others", Level::TRACE));
+        });
     }
 
     #[test]

@@ -7,7 +7,15 @@ use clap::Parser;
 use relay::{
     cli::Cli,
     config::{ByteSize, Period},
-    http::{error::ApiError, handshakes::TooMany},
+    http::{
+        admin::metrics::{ProcessFigures, Scraped},
+        error::ApiError,
+        handshakes::TooMany,
+    },
+};
+use relay_actors::{
+    counters::{Counters, Tally},
+    readings::Readings,
 };
 use relay_protocol::{
     close::CloseReason,
@@ -507,6 +515,76 @@ fn log_lines_of_the_runbook_are_those_of_the_source() {
     for line in &written {
         assert!(told.iter().any(|told| is_of(told, line)), "the runbook does not name {line:?}");
     }
+}
+
+/// Families of `/metrics`: name, type, and labels in their order.
+fn metric_families() -> Vec<[String; 3]> {
+    let (counters, readings, handshakes_refused) = (Counters::default(), Readings::default(), Tally::new(["other"]));
+    let process = ProcessFigures::read();
+    let scraped = Scraped { counters: &counters, readings: &readings, draining: false, handshakes_refused: &handshakes_refused, process };
+    let text = scraped.to_text();
+    let lines: Vec<&str> = text.lines().collect();
+    let head =
+        |line: &str| line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')).map(|(name, kind)| [name, kind].map(str::to_owned));
+    let families = lines.iter().enumerate().filter_map(|(index, line)| Some((head(line)?, lines[index + 1])));
+    let labels = |series: &str| {
+        let inside = series.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map_or("", |(inside, _)| inside);
+        let names = inside.split(',').filter_map(|label| label.split_once('=')).map(|(name, _)| name).filter(|name| *name != "le");
+        names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    };
+    families.map(|([name, kind], first)| [name, kind, labels(first)]).collect()
+}
+
+#[test]
+fn the_metrics_table_is_the_code() {
+    let runbook = read("docs/runbook.md");
+    let rows = table_rows(section(&runbook, "## Metrics"));
+    let told: Vec<[String; 3]> = rows.iter().map(|row| [bare(row[0]), row[1], row[2]].map(str::to_owned)).collect();
+    assert_eq!(told, metric_families());
+}
+
+/// Metrics that an expression names, as their families.
+fn metrics_of(expression: &str) -> Vec<&str> {
+    let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let names = words.filter(|word| word.starts_with("relay_") || word.starts_with("process_"));
+    names.map(|name| ["_bucket", "_count", "_sum"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)).collect()
+}
+
+#[test]
+fn alerts_and_dashboard_name_families_that_there_are() {
+    let families: BTreeSet<String> = metric_families().into_iter().map(|[name, ..]| name).collect();
+    let there_are = |expression: &str, named_by: &str| {
+        for name in metrics_of(expression) {
+            assert!(families.contains(name), "{named_by}: there is no {name}");
+        }
+    };
+
+    let (alerts, runbook) = (read("deploy/prometheus/alerts.yml"), read("docs/runbook.md"));
+    let rules: Vec<&str> = alerts.split("- alert: ").skip(1).collect();
+    let sections: BTreeSet<&str> = section(&runbook, "## Alerts").lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    let names: BTreeSet<&str> = rules.iter().map(|rule| rule.lines().next().unwrap()).collect();
+    assert_eq!(names, sections, "each alert has its section");
+    for rule in &rules {
+        let name = rule.lines().next().unwrap();
+        let (_, rest) = rule.split_once("expr:").unwrap();
+        let expression = &rest[..rest.find("labels:\n").unwrap()];
+        assert!(name == "RelayDown" || !metrics_of(expression).is_empty(), "{name}");
+        there_are(expression, name);
+        assert!(rule.contains(&format!("runbook: docs/runbook.md#{}\n", name.to_lowercase())), "{name} leads to its section");
+    }
+
+    let dashboard: serde_json::Value = serde_json::from_str(&read("deploy/grafana/dashboard.json")).unwrap();
+    let mut shown = BTreeSet::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().unwrap() {
+            let expression = target["expr"].as_str().unwrap();
+            there_are(expression, panel["title"].as_str().unwrap());
+            shown.extend(metrics_of(expression).into_iter().map(str::to_owned));
+        }
+    }
+    let hidden: Vec<_> = families.difference(&shown).collect();
+    let not_worth_a_panel = ["process_start_time_seconds", "process_threads", "process_virtual_memory_bytes", "relay_open_requests_limit"];
+    assert_eq!(hidden, not_worth_a_panel);
 }
 
 #[test]

@@ -25,8 +25,8 @@ pub struct Readings {
     pub leases: usize,
     /// Requests that wait for their answer.
     pub open_requests: usize,
-    /// How many there may be, by bound.
-    pub open_requests_max: [(&'static str, usize); BoundScope::ALL.len()],
+    /// How many there may be, in the order of [`BoundScope::ALL`].
+    pub open_requests_max: [usize; BoundScope::ALL.len()],
     /// Whole messages of sockets that wait for their account's router, or are being handled.
     pub mailbox_messages: usize,
     /// Those of the account that has most.
@@ -85,7 +85,7 @@ impl Readings {
         let mut readings = Readings {
             accounts: directory.len(),
             open_requests: core.process.open(),
-            open_requests_max: BoundScope::ALL.map(|scope| (scope.name(), core.bound(scope))),
+            open_requests_max: BoundScope::ALL.map(|scope| core.bound(scope)),
             outbound: Bytes { held: sockets.outbound().held(), max: sockets.outbound().bytes_max() },
             inbound: Bytes { held: sockets.inbound().held(), max: sockets.inbound().bytes_max() },
             lookups_open: persistence.lookups_open,

@@ -8,6 +8,7 @@ mod closes;
 mod hostile;
 mod issuer_keys;
 mod leases;
+mod metrics;
 mod presence;
 mod rate;
 mod registration;

@@ -7,6 +7,7 @@ pub mod account;
 pub mod data_dir;
 pub mod desktop_process;
 pub mod issuer;
+pub mod metrics;
 pub mod neighbours;
 pub mod postgres;
 pub mod raw_socket;

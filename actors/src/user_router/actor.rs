@@ -121,12 +121,7 @@ impl UserRouter {
         counters: Arc<Counters>,
     ) -> Self {
         UserRouter {
-            core: UserCore::new(CoreConfig {
-                user,
-                revision_base: directory.age_ms(),
-                counters: counters.clone(),
-                ..config.core.clone()
-            }),
+            core: UserCore::new(CoreConfig { user, revision_base: directory.age_ms(), counters: counters.clone(), ..config.core.clone() }),
             effects: Effects::default(),
             ports: Ports { links: BTreeMap::new(), services, supervisor, counters, user },
             timer: None,

@@ -306,13 +306,8 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every variant.
-    pub const ALL: [DropReason; 5] = [
-        DropReason::NoPendingRecord,
-        DropReason::PhoneGone,
-        DropReason::NoLease,
-        DropReason::StaleGeneration,
-        DropReason::StaleSocket,
-    ];
+    pub const ALL: [DropReason; 5] =
+        [DropReason::NoPendingRecord, DropReason::PhoneGone, DropReason::NoLease, DropReason::StaleGeneration, DropReason::StaleSocket];
 
     /// The word for metrics.
     pub fn name(self) -> &'static str {

@@ -32,7 +32,9 @@ async fn replace(_: Operator, payload: web::Payload, api: web::Data<Api>) -> Res
     let Filter { filter } = body::fields(&body)?;
     match api.log.replace(&filter) {
         Ok(()) => {}
-        Err(error @ (FilterError::Empty | FilterError::NotAPart { .. })) => return Err(ApiError::InvalidPayload(format!("`filter` {error}"))),
+        Err(error @ (FilterError::Empty | FilterError::NotAPart { .. })) => {
+            return Err(ApiError::InvalidPayload(format!("`filter` {error}")));
+        }
         Err(FilterError::Ended) => return Err(ApiError::InvalidPayload("the process ends".into())),
     }
     tracing::info!(filter, "log filter replaced");

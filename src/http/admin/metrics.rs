@@ -120,7 +120,9 @@ impl Scraped<'_> {
             }
         }
         text.gauge("relay_open_requests", "Requests that wait for their answer.").is(readings.open_requests);
-        text.gauge("relay_open_requests_limit", "How many there may be, by bound.").by("bound", readings.open_requests_max);
+        let bounds = BoundScope::ALL.map(BoundScope::name);
+        text.gauge("relay_open_requests_limit", "How many there may be, by bound.")
+            .by("bound", bounds.into_iter().zip(readings.open_requests_max));
         text.gauge("relay_open_requests_peak", "The most that were open at once since the start, by bound.")
             .by("bound", BoundScope::ALL.map(|scope| (scope.name(), counters.open_peaks.get(scope))));
         let mut refusals = text.counter("relay_refusals_total", "Requests that the relay answered itself, by reason and JSON-RPC code.");
@@ -133,7 +135,8 @@ impl Scraped<'_> {
     fn frames(&self, text: &mut Text) {
         let Scraped { counters, readings, .. } = self;
         let Events { delivered, coalesced, lease_ended, closed } = readings.events;
-        let [no_lease, stale_generation] = [DropReason::NoLease, DropReason::StaleGeneration].map(|reason| counters.dropped.get(reason.name()));
+        let [no_lease, stale_generation] =
+            [DropReason::NoLease, DropReason::StaleGeneration].map(|reason| counters.dropped.get(reason.name()));
         let fates = [
             ("delivered", delivered),
             ("coalesced", coalesced),
@@ -172,3 +175,7 @@ impl Scraped<'_> {
         text.gauge("relay_persistence_failing", "1 while the last run of the statement has failed.").by("statement", failing);
     }
 }
+
+#[cfg(test)]
+#[path = "metrics_tests.rs"]
+mod tests;

@@ -30,7 +30,7 @@ struct Stat {
 
 impl ProcessFigures {
     /// Reads them; blocks for as long as it takes to list the open descriptors.
-    pub(super) fn read() -> Option<Self> {
+    pub fn read() -> Option<Self> {
         let stat = Stat::parse(&fs::read_to_string("/proc/self/stat").ok()?)?;
         let boot = boot_seconds(&fs::read_to_string("/proc/stat").ok()?)?;
         let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
