@@ -405,15 +405,16 @@ impl Gate {
         if self.payload_left > 0 {
             return Ok(());
         }
-        self.whole_frames += u64::from(!self.dropping);
         if !self.in_control && self.message.is_some_and(|message| message.last) {
             self.message = None;
         }
         if self.in_close() {
             // A close frame that has come whole ends what counts.
             self.closing = true;
-            return self.judge_close();
+            self.judge_close()?;
         }
+        // One that breaks a rule does not pass whole.
+        self.whole_frames += u64::from(!self.dropping);
         Ok(())
     }
 

@@ -234,6 +234,24 @@ mod tests {
         assert_eq!(counters.rate_limited.get(), 3, "a message in fragments, a ping, a message");
     }
 
+    /// The codec never has the frame that breaks a rule, so nobody will take it out.
+    #[actix::test]
+    async fn a_close_frame_that_breaks_a_rule_ends_the_input() {
+        for (said, violation) in [(&b"\x03\xed"[..], CloseReason::ProtocolViolation), (b"\x03\xe8\xff", CloseReason::NotUtf8)] {
+            let bytes = frame_claiming(0x88, said.len() as u64, said);
+            let (request, mut payload) = TestRequest::default().set_payload(bytes.clone()).to_http_parts();
+            let payload = Payload::from_request(&request, &mut payload).await.unwrap();
+            let socket = Arc::new(SocketTable::default()).open(Identity::of_jwt(UserId(uuid::Uuid::nil())), Role::Mobile, 1 << 20, None);
+            let input = SharedInput::new(payload, GateLimits::default(), Role::Mobile, clock::now());
+            let intake = Rc::<Intake>::default();
+            let mut gated = GatedInput::new(input, socket.link().clone(), Arc::default(), intake.clone());
+            let passed = gated.next().now_or_never().expect("there is input").expect("the start of the frame").unwrap();
+            assert_eq!(passed, bytes[..bytes.len() - 1]);
+            assert!(gated.next().now_or_never().expect("the end is there").is_none());
+            assert_eq!(intake.violation.get(), Some(violation));
+        }
+    }
+
     /// The codec appends all there is to its buffer before it looks for a frame, and keeps the buffer.
     #[actix::test]
     async fn the_codec_holds_one_piece_of_a_large_message() {
