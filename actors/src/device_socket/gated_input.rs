@@ -34,7 +34,7 @@ pub(super) struct Intake {
     pub(super) violation: Cell<Option<CloseReason>>,
     /// Bytes that the link has taken for a message that the actor has not received whole.
     pub(super) unfinished_bytes: Cell<usize>,
-    /// Whole frames that the codec has and the actor has not received.
+    /// Whole frames, and pieces of large ones, that the codec has and the actor has not received.
     pub(super) unhandled_frames: Cell<u64>,
 }
 
@@ -52,8 +52,6 @@ pub(super) struct GatedInput {
     /// The last piece of a large frame. While it is held, the HTTP layer cannot read into its memory again, and takes a buffer of the
     /// usual size instead of one that it would keep.
     last_piece: Bytes,
-    /// A piece of a large frame has been passed on and not been taken out of the codec's buffer.
-    in_codec: bool,
     ended: bool,
 }
 
@@ -97,7 +95,6 @@ impl GatedInput {
             without_room: None,
             next: None,
             last_piece: Bytes::new(),
-            in_codec: false,
             ended: false,
         }
     }
@@ -145,15 +142,10 @@ impl Stream for GatedInput {
         if let Some(next) = self.next.take() {
             return Poll::Ready(Some(Ok(next)));
         }
-        if std::mem::take(&mut self.in_codec) {
-            // The codec reads all there is before it looks for a frame. A pause behind each piece keeps its buffer to one.
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
         loop {
             if self.intake.unhandled_frames.get() > 0 {
                 // The codec would take all that comes before it hands on one frame, however slowly they are handled. It has a whole
-                // one now, so the actor polls again by itself when it has handled it.
+                // one now, so the actor polls again by itself when it has handled it. That keeps its buffer to one piece, too.
                 return Poll::Pending;
             }
             if self.ended {
@@ -188,7 +180,6 @@ impl Stream for GatedInput {
                 continue;
             }
             chunk.truncate(passed.bytes);
-            self.in_codec = passed.piece;
             self.last_piece = if passed.piece { chunk.clone() } else { Bytes::new() };
             if passed.held.is_empty() {
                 return Poll::Ready(Some(Ok(chunk)));
