@@ -163,6 +163,8 @@ async fn the_log_filter_is_replaced_while_the_relay_runs() {
     drop(rig.desktop().await);
     assert_eq!(opened(&rig.relay), 2);
 
+    // Their last lines must not be on the way any more.
+    eventually("the three are gone", async || rig.relay.log().matches(" closed user=").count() == 3).await;
     assert_eq!(put("off").await.0, 200);
     let lines = rig.relay.log().lines().count();
     drop(rig.desktop().await);
