@@ -17,7 +17,7 @@ mod table;
 pub mod token;
 pub mod welcome;
 
-use crate::wiring::StorageError;
+use crate::{config::Settings, wiring::StorageError};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::{
     fmt::{self, Display},
@@ -176,7 +176,7 @@ fn parse() -> Result<Cli, CliError> {
     };
     let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if let (Command::Serve(args), Some(flags)) = (&mut cli.command, matches.subcommand_matches(serve::NAME)) {
-        args.composition = serve::Composition::of(flags, file.as_ref());
+        args.settings = Settings::of(flags, file.as_ref());
     }
     Ok(cli)
 }

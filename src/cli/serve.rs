@@ -37,14 +37,14 @@ const CONFIG: &str = "config";
 ]))]
 pub struct Args {
     /// TOML file with any of the flags below as keys, without their dashes; flags and environment are over it
-    #[arg(id = CONFIG, long, env = "RELAY_CONFIG", value_name = "FILE")]
+    #[arg(id = CONFIG, long = CONFIG, env = "RELAY_CONFIG", value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Print the configuration as such a file, with where each value comes from, and end; `=example` prints every key with its default
     #[arg(long, value_name = "WHAT", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "effective")]
     pub print_config: Option<PrintConfig>,
-    /// How the configuration was put together; the command line's reader fills it in
+    /// How the configuration was put together: `cli::parse` fills it in
     #[arg(skip)]
-    pub composition: Composition,
+    pub settings: Settings,
     /// What it runs with
     #[command(flatten)]
     pub config: ServeConfig,
@@ -57,21 +57,6 @@ pub enum PrintConfig {
     Effective,
     /// Every key with its help and default, commented out.
     Example,
-}
-
-/// How the configuration was put together.
-#[derive(Debug, Default)]
-pub struct Composition {
-    settings: Settings,
-    /// Mode of the file, if everybody may read or write secrets in it.
-    exposed: Option<u32>,
-}
-
-impl Composition {
-    /// Of the flags of `relay serve`, read with this file below them.
-    pub fn of(flags: &ArgMatches, file: Option<&File>) -> Self {
-        Composition { settings: Settings::of(flags, file), exposed: file.and_then(File::exposed) }
-    }
 }
 
 /// The configuration file that the flags of `relay serve` name, if they do.
@@ -88,15 +73,15 @@ pub fn file(flags: &ArgMatches) -> Result<Option<File>, CliError> {
 /// The configuration makes no sense, or serving cannot start or go on.
 pub fn run(args: &Args) -> Result<(), CliError> {
     let config = &args.config;
-    let valid = config.validate().map_err(|error| CliError::usage(args.composition.settings.explain(&error)));
+    let valid = config.validate().map_err(|error| CliError::usage(args.settings.explain(&error)));
     match args.print_config {
         Some(PrintConfig::Example) => return print(example()),
         // What makes no sense is shown too: whoever asks may look for just that.
-        Some(PrintConfig::Effective) => return print(&args.composition.settings).and(valid),
+        Some(PrintConfig::Effective) => return print(&args.settings).and(valid),
         None => valid?,
     }
     telemetry::init(&config.log, config.log_format).map_err(CliError::failed)?;
-    if let (Some(path), Some(mode)) = (&args.file, args.composition.exposed) {
+    if let (Some(path), Some(mode)) = (&args.file, args.settings.exposed()) {
         let (file, mode) = (path.display(), format!("{mode:04o}"));
         tracing::warn!(%file, mode, "everybody may read or write the secrets in the configuration file");
     }

@@ -13,7 +13,10 @@ const HELP_WIDTH_CHARS: usize = 100;
 
 /// The configuration as it was put together. Its display is a file that gives the same again, but for secrets.
 #[derive(Clone, Debug, Default)]
-pub struct Settings(Vec<Setting>);
+pub struct Settings {
+    all: Vec<Setting>,
+    exposed: Option<u32>,
+}
 
 /// One flag. A secret's value is not kept.
 #[derive(Clone, Debug)]
@@ -37,19 +40,24 @@ impl Settings {
     /// Of the flags of `relay serve`, read with this file below them.
     pub fn of(matches: &ArgMatches, file: Option<&File>) -> Self {
         let setting = |flag: &Arg| Setting { key: key(flag).to_owned(), value: value(flag, matches), origin: origin(flag, matches, file) };
-        Settings(settings().iter().map(setting).collect())
+        Settings { all: settings().iter().map(setting).collect(), exposed: file.and_then(File::exposed) }
+    }
+
+    /// Mode of the file, if it holds a secret that everybody may read or write.
+    pub fn exposed(&self) -> Option<u32> {
+        self.exposed
     }
 
     /// What is wrong, and where the flag's value comes from.
     pub fn explain(&self, error: &ConfigError) -> String {
-        let setting = self.0.iter().find(|setting| error.flag.strip_prefix("--") == Some(&setting.key));
+        let setting = self.all.iter().find(|setting| error.flag.strip_prefix("--") == Some(&setting.key));
         setting.map_or_else(|| error.to_string(), |setting| format!("{error}\n{} comes from: {}", error.flag, setting.origin))
     }
 }
 
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Setting { key, value, origin } in &self.0 {
+        for Setting { key, value, origin } in &self.all {
             match value {
                 Value::Unset => writeln!(f, "# {key} is not set")?,
                 Value::Hidden => writeln!(f, "# {key} is set and hidden # {origin}")?,
