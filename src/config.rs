@@ -1,9 +1,10 @@
 //! Configuration of `relay serve`: flags over `RELAY_*` environment over a TOML file. Names and defaults are those of the operations
 //! page, which scripts rely on; the numbers come from `relay_protocol::limits`.
 //!
-//! [`ServeConfig`] is the one list: its flags are the keys of the file (`file`), of what is printed and of the example (`settings`).
+//! [`ServeConfig`] is the one list: its flags are the `keys` of the file (`file`), of what is printed and of the example (`settings`).
 
 mod file;
+mod keys;
 mod settings;
 mod units;
 

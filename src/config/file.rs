@@ -1,11 +1,14 @@
 //! The configuration file: TOML whose keys are the flags of `relay serve` without their dashes.
 //!
-//! Which keys there are, and what each takes, says clap's definition of [`ServeConfig`]. A value is read as its flag reads it, and then
-//! becomes the flag's default: so flags and environment are over the file without a rule of their own.
+//! A value is read as its flag reads it, and then becomes the flag's default: so flags and environment are over the file without a rule
+//! of their own.
 
-use super::{ByteSize, ServeConfig};
+use super::{
+    ByteSize,
+    keys::{definition, expected, is_count, is_list, is_secret, is_truth, key, settings},
+};
 use crate::{limits::CONFIG_FILE_BYTES_MAX, secrets::Secret};
-use clap::{Arg, Args, Command, error::ContextKind};
+use clap::{Arg, Command, error::ContextKind};
 use std::{
     any::TypeId,
     collections::BTreeMap,
@@ -74,8 +77,8 @@ impl File {
         let file = fs::File::open(path).map_err(io_error)?;
         let mode = file.metadata().map_err(io_error)?.permissions().mode() & 0o7777;
         let mut bytes = Vec::new();
-        file.take(CONFIG_FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(io_error)?;
-        if bytes.len() as u64 > CONFIG_FILE_BYTES_MAX {
+        file.take(CONFIG_FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(io_error)?;
+        if bytes.len() > CONFIG_FILE_BYTES_MAX {
             return Err(FileError::TooLarge(path.to_owned()));
         }
         let entries = parse(&bytes).map_err(|problems| FileError::Content(path.to_owned(), problems))?;
@@ -108,46 +111,6 @@ impl File {
         let holds_secret = settings().iter().any(|setting| is_secret(setting) && self.entries.contains_key(key(setting)));
         (holds_secret && self.mode & EVERYBODY != 0).then_some(self.mode)
     }
-}
-
-/// The flags of [`ServeConfig`], in their order there.
-pub(super) fn settings() -> Vec<Arg> {
-    definition().get_arguments().cloned().collect()
-}
-
-fn definition() -> Command {
-    ServeConfig::augment_args(Command::new("relay"))
-}
-
-/// The flag without its dashes.
-pub(super) fn key(setting: &Arg) -> &str {
-    setting.get_long().unwrap_or_else(|| setting.get_id().as_str())
-}
-
-/// Whether its value is never shown: the mark is the same that keeps it out of help texts.
-pub(super) fn is_secret(setting: &Arg) -> bool {
-    setting.is_hide_env_values_set()
-}
-
-/// Whether it takes any number of values.
-pub(super) fn is_list(setting: &Arg) -> bool {
-    setting.get_value_delimiter().is_some()
-}
-
-/// Whether TOML's own true and false stand for it.
-pub(super) fn is_truth(setting: &Arg) -> bool {
-    setting.get_value_parser().type_id() == TypeId::of::<bool>()
-}
-
-/// Whether it is a whole number and nothing else.
-pub(super) fn is_count(setting: &Arg) -> bool {
-    let type_id = setting.get_value_parser().type_id();
-    [TypeId::of::<u16>(), TypeId::of::<u32>(), TypeId::of::<u64>(), TypeId::of::<usize>()].iter().any(|count| type_id == *count)
-}
-
-/// The word for what it takes, as in the help.
-pub(super) fn value_name(setting: &Arg) -> String {
-    setting.get_value_names().unwrap_or_default().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
 fn parse(bytes: &[u8]) -> Result<BTreeMap<String, Entry>, Vec<(usize, String)>> {
@@ -188,12 +151,10 @@ fn unknown(name: &str, value: &DeValue<'_>, settings: &[Arg]) -> String {
 /// The value as texts of the command line, or why the flag would not take it.
 fn texts(setting: &Arg, value: &DeValue<'_>) -> Result<Vec<Secret>, String> {
     let wrong_type = |found: &DeValue<'_>| format!("{} takes {}, not {}", key(setting), expected(setting), kind(found));
-    let texts = match value {
-        DeValue::Array(items) if is_list(setting) => {
-            let text = |item: &DeValue<'_>| scalar(setting, item).ok_or_else(|| wrong_type(item));
-            items.iter().map(|item| text(item.get_ref())).collect::<Result<Vec<_>, _>>()?
-        }
-        other => vec![scalar(setting, other).ok_or_else(|| wrong_type(other))?],
+    let text = |value: &DeValue<'_>| scalar(setting, value).ok_or_else(|| wrong_type(value));
+    let texts = match value.as_array().filter(|_| is_list(setting)) {
+        Some(items) => items.iter().map(|item| text(item.get_ref())).collect::<Result<Vec<_>, _>>()?,
+        None => vec![text(value)?],
     };
     if !setting.get_action().takes_values() {
         return Ok(texts.into_iter().map(Secret::new).collect());
@@ -216,25 +177,6 @@ fn scalar(setting: &Arg, value: &DeValue<'_>) -> Option<String> {
         }
         DeValue::Boolean(truth) => is_truth(setting).then(|| truth.to_string()),
         DeValue::Integer(_) | DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => None,
-    }
-}
-
-/// What the key takes, for people: the help's word, and the default as an example.
-fn expected(setting: &Arg) -> String {
-    let name = value_name(setting);
-    let example = setting.get_default_values().first().map(|text| text.to_string_lossy());
-    let possible = setting.get_possible_values();
-    if is_truth(setting) {
-        "true or false".to_owned()
-    } else if !possible.is_empty() {
-        let names: Vec<String> = possible.iter().map(|value| format!("\"{}\"", value.get_name())).collect();
-        format!("one of {}", names.join(", "))
-    } else if is_list(setting) {
-        format!("{name} in quotes, or a list of such")
-    } else if is_count(setting) {
-        example.map_or_else(|| name.clone(), |example| format!("{name}, like {example}"))
-    } else {
-        example.map_or_else(|| format!("{name} in quotes"), |example| format!("{name} in quotes, like \"{example}\""))
     }
 }
 
@@ -262,7 +204,7 @@ fn kind(value: &DeValue<'_>) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::LogFormat;
+    use crate::config::{LogFormat, ServeConfig};
     use clap::FromArgMatches;
 
     const MARKER: &str = "hush-hush-hush-hush-hush-hush-hush-hush";
@@ -405,6 +347,15 @@ mod tests {
     }
 
     #[test]
+    fn what_the_flags_reader_says_of_a_secret_is_not_told() {
+        for (is_secret, told) in [(true, ""), (false, ": invalid digit found in string")] {
+            let number = Arg::new("x").long("x").value_parser(clap::value_parser!(u16)).hide_env_values(is_secret);
+            let error = Command::new("relay").arg(&number).try_get_matches_from(["relay", "--x=hush"]).unwrap_err();
+            assert_eq!(reason(&number, &error), told);
+        }
+    }
+
+    #[test]
     fn a_file_that_cannot_be_read_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let missing = directory.path().join("missing.toml");
@@ -413,9 +364,9 @@ mod tests {
         let path = directory.path().join("relay.toml");
         fs::write(&path, b"log = \"info\"\nlisten = \"\xff\"").unwrap();
         assert_eq!(File::read(&path).unwrap_err().to_string(), format!("{}:2: is not UTF-8", path.display()));
-        fs::write(&path, vec![b'\n'; CONFIG_FILE_BYTES_MAX as usize]).unwrap();
+        fs::write(&path, vec![b'\n'; CONFIG_FILE_BYTES_MAX]).unwrap();
         assert!(File::read(&path).is_ok());
-        fs::write(&path, vec![b'\n'; CONFIG_FILE_BYTES_MAX as usize + 1]).unwrap();
+        fs::write(&path, vec![b'\n'; CONFIG_FILE_BYTES_MAX + 1]).unwrap();
         assert!(matches!(File::read(&path), Err(FileError::TooLarge(_))));
     }
 

@@ -2,7 +2,8 @@
 
 use super::{
     ConfigError,
-    file::{File, is_count, is_list, is_secret, is_truth, key, settings, value_name},
+    file::File,
+    keys::{is_count, is_list, is_secret, is_truth, key, settings, value_name},
 };
 use clap::{Arg, ArgMatches, parser::ValueSource};
 use std::{ffi::OsStr, fmt};
@@ -77,17 +78,16 @@ pub fn example() -> String {
     );
     for setting in settings() {
         let help = setting.get_help().map(ToString::to_string).unwrap_or_default();
-        let defaults: Vec<&OsStr> = setting.get_default_values().iter().map(|default| default.as_os_str()).collect();
-        let value = if defaults.is_empty() && !is_list(&setting) {
-            toml(&setting, &[OsStr::new(&value_name(&setting))])
-        } else {
-            toml(&setting, &defaults)
-        };
+        let placeholder = if is_truth(&setting) { "false".to_owned() } else { value_name(&setting) };
+        let mut values: Vec<&OsStr> = setting.get_default_values().iter().map(|default| default.as_os_str()).collect();
+        if values.is_empty() && !is_list(&setting) {
+            values.push(OsStr::new(&placeholder));
+        }
         text.push('\n');
         for line in wrapped(&help) {
             text.push_str(&format!("# {line}\n"));
         }
-        text.push_str(&format!("#{} = {}\n", key(&setting), value.unwrap_or_default()));
+        text.push_str(&format!("#{} = {}\n", key(&setting), toml(&setting, &values).unwrap_or_default()));
     }
     text
 }
@@ -146,13 +146,11 @@ fn wrapped(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ServeConfig;
-    use clap::{Args, Command};
+    use crate::config::keys::definition;
     use std::{fs, os::unix::ffi::OsStrExt, path::Path};
 
     fn read(flags: &[&OsStr]) -> ArgMatches {
-        let command = ServeConfig::augment_args(Command::new("relay"));
-        command.try_get_matches_from([OsStr::new("relay")].iter().chain(flags)).unwrap()
+        definition().try_get_matches_from([OsStr::new("relay")].iter().chain(flags)).unwrap()
     }
 
     fn printed(flags: &[&str]) -> String {
@@ -200,7 +198,7 @@ mod tests {
         let of_file = |text: &str| {
             fs::write(&path, text).unwrap();
             let file = File::read(&path).unwrap();
-            let matches = file.below(ServeConfig::augment_args(Command::new("relay"))).try_get_matches_from(["relay"]).unwrap();
+            let matches = file.below(definition()).try_get_matches_from(["relay"]).unwrap();
             (settings().iter().filter(|setting| file.line_of(key(setting)).is_some()).count(), Settings::of(&matches, None).to_string())
         };
         assert_eq!(of_file(&example), (0, printed(&[])), "nothing of it is set before its lines are uncommented");
