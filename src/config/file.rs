@@ -162,7 +162,7 @@ fn texts(setting: &Arg, value: &DeValue<'_>) -> Result<Vec<Secret>, String> {
     let flags = texts.iter().map(|text| format!("--{}={text}", key(setting)));
     let read = definition().try_get_matches_from([String::from("relay")].into_iter().chain(flags));
     let read = read.map_err(|error| format!("{} takes {}{}", key(setting), expected(setting), reason(setting, &error)))?;
-    // As the flag splits them.
+    // As the flag splits them. For an empty list the environment may have answered.
     let pieces = read.get_raw(setting.get_id().as_str()).unwrap_or_default();
     Ok(pieces.filter(|_| !texts.is_empty()).map(|piece| Secret::new(piece.to_string_lossy())).collect())
 }
