@@ -1,8 +1,15 @@
-//! Configuration of `relay serve`: flags over `RELAY_*` environment. Names and defaults are those of the operations page, which
-//! scripts rely on; the numbers come from `relay_protocol::limits`.
+//! Configuration of `relay serve`: flags over `RELAY_*` environment over a TOML file. Names and defaults are those of the operations
+//! page, which scripts rely on; the numbers come from `relay_protocol::limits`.
+//!
+//! [`ServeConfig`] is the one list: its flags are the `keys` of the file (`file`), of what is printed and of the example (`settings`).
 
+mod file;
+mod keys;
+mod settings;
 mod units;
 
+pub use file::{File, FileError};
+pub use settings::{Settings, example};
 pub use units::{ByteSize, ListenAddress, NotASize, NotAnAddress, Period};
 
 use crate::{
@@ -28,7 +35,8 @@ pub const DATA_DIR_DEFAULT: &str = "./relay-data";
 /// it says of malformed requests, which it calls errors although only their sender made one.
 const LOG_DEFAULT: &str = "info,actix_server=warn,actix_http=off";
 
-/// What `relay serve` runs with. Each value parses; [`ServeConfig::validate`] says whether they fit together.
+/// What `relay serve` runs with. Each value parses; [`ServeConfig::validate`] says whether they fit together, since clap's own
+/// relations between flags do not see what a file says.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ServeConfig {
     /// Address for clients: HTTP API and websocket; port 0 picks a free one

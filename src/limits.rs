@@ -36,6 +36,8 @@ pub const BEARER_BYTES_MAX: usize = 8 * 1024;
 pub const JWT_LEEWAY: Duration = Duration::from_secs(30);
 /// Shortest secret. RFC 7518 section 3.2: an HS256 key is at least as long as the hash.
 pub const SECRET_BYTES_MIN: usize = 32;
+/// Largest configuration file. One with every key and its help is about 10 KiB.
+pub const CONFIG_FILE_BYTES_MAX: usize = 1024 * 1024;
 /// Shortest RSA modulus of an issuer's key, in bits. RFC 7518 section 3.3.
 pub const RSA_MODULUS_BITS_MIN: usize = 2_048;
 /// Longest RSA modulus of an issuer's key, in bits: what the RSA library takes.

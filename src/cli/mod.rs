@@ -17,8 +17,8 @@ mod table;
 pub mod token;
 pub mod welcome;
 
-use crate::wiring::StorageError;
-use clap::{Parser, Subcommand};
+use crate::{config::Settings, wiring::StorageError};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::{
     fmt::{self, Display},
     io::{self, Write},
@@ -155,9 +155,7 @@ impl std::error::Error for CliError {}
 
 /// Runs the command that this process was started with.
 pub fn main() -> ExitCode {
-    // Wrong flags end here, with clap's text and exit code 2.
-    let cli = Cli::parse();
-    match run(cli.command) {
+    match parse().and_then(|cli| run(cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Nobody is left to tell when standard error is gone too.
@@ -165,6 +163,22 @@ pub fn main() -> ExitCode {
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// Reads the command line and, below that of `relay serve`, its configuration file. Wrong flags end the process, with clap's text and
+/// exit code 2.
+fn parse() -> Result<Cli, CliError> {
+    let given = Cli::command().get_matches();
+    let file = given.subcommand_matches(serve::NAME).map(serve::file).transpose()?.flatten();
+    let matches = match &file {
+        Some(file) => Cli::command().mut_subcommand(serve::NAME, |serve| file.below(serve)).get_matches(),
+        None => given,
+    };
+    let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if let (Command::Serve(args), Some(flags)) = (&mut cli.command, matches.subcommand_matches(serve::NAME)) {
+        args.settings = Settings::of(flags, file.as_ref());
+    }
+    Ok(cli)
 }
 
 fn run(command: Command) -> Result<(), CliError> {
@@ -204,7 +218,6 @@ pub fn print(text: impl Display) -> Result<(), CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn each(command: &mut clap::Command, check: &mut impl FnMut(&mut clap::Command)) {
         command.build();

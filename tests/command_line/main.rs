@@ -5,6 +5,7 @@
 //! | `printed` | the commands that `relay serve` prints, typed as they stand |
 //! | `use_of` | devices, API keys, tokens, wrong use |
 //! | `serve` | starts that cannot be, two processes, the ready file, signals, `relay migrate` |
+//! | `configuration` | `--config`, `--print-config`: which value counts, and what is wrong with a file |
 //! | `database` | a database server that is not there, or refuses |
 //! | `clients` | `relay desktop` and `relay phone` against a server that does what each test needs |
 //! | `waiting` | `relay phone` while its desktop is away |
@@ -19,6 +20,7 @@ mod support;
 
 mod bench;
 mod clients;
+mod configuration;
 mod database;
 mod logs;
 mod printed;
