@@ -8,8 +8,8 @@ pub use units::{ByteSize, ListenAddress, NotASize, NotAnAddress, Period};
 use crate::{
     http::{addresses::Cidr, auth::jwks::source::Location},
     limits::{
-        CONFIGURED_DURATION_MAX, DATABASE_POOL_SIZE, DRAIN_TIMEOUT, HANDSHAKE_BURST_PER_ADDRESS, HANDSHAKES_PER_ADDRESS, MAX_MESSAGE_BYTES_MIN,
-        REQUEST_HEAD_TIMEOUT, SECRET_BYTES_MIN,
+        CONFIGURED_DURATION_MAX, DATABASE_POOL_SIZE, DRAIN_TIMEOUT, HANDSHAKE_BURST_PER_ADDRESS, HANDSHAKES_PER_ADDRESS,
+        MAX_MESSAGE_BYTES_MIN, REQUEST_HEAD_TIMEOUT, SECRET_BYTES_MIN,
     },
     secrets::Secret,
 };
@@ -224,8 +224,12 @@ impl ServeConfig {
     }
 
     fn validate_durations(&self) -> Result<(), ConfigError> {
-        let may_be_zero =
-            [("--reconnect-grace", self.reconnect_grace), ("--drain-timeout", self.drain_timeout), ("--policy-cache", self.policy_cache), ("--flush-interval", self.flush_interval)];
+        let may_be_zero = [
+            ("--reconnect-grace", self.reconnect_grace),
+            ("--drain-timeout", self.drain_timeout),
+            ("--policy-cache", self.policy_cache),
+            ("--flush-interval", self.flush_interval),
+        ];
         let positive = [
             ("--resume-ttl", self.resume_ttl),
             ("--heartbeat-interval", self.heartbeat_interval),

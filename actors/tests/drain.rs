@@ -40,7 +40,8 @@ impl Leaving {
     async fn start() -> Self {
         tokio::time::pause();
         let rig = Rig::start();
-        let config = SocketConfig { gate: GateLimits::default(), heartbeat_interval: HEARTBEAT_INTERVAL, outbound_bytes_max: OUTBOUND_BYTES_MAX };
+        let config =
+            SocketConfig { gate: GateLimits::default(), heartbeat_interval: HEARTBEAT_INTERVAL, outbound_bytes_max: OUTBOUND_BYTES_MAX };
         let sockets = Sockets { table: rig.sockets.clone(), directory: rig.directory.clone(), config };
         let relay = Relay::new(RelayInstanceId(Uuid::new_v4()), sockets);
         let own = relay.clone();

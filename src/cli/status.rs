@@ -61,7 +61,8 @@ mod tests {
         let text = as_text(&status);
         let mut lines: Vec<&str> = text.lines().collect();
         lines.sort_unstable();
-        let expected = ["drain.inFlight  0", "drain.phase     serving", "leases          3", "more            \u{fffd}[2J", "version         1.2"];
+        let expected =
+            ["drain.inFlight  0", "drain.phase     serving", "leases          3", "more            \u{fffd}[2J", "version         1.2"];
         assert_eq!(lines, expected);
     }
 }

@@ -104,7 +104,9 @@ impl ApiError {
             ApiError::InvalidPayload(_) | ApiError::InvalidDeviceId => StatusCode::BAD_REQUEST,
             ApiError::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ApiError::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
-            ApiError::DeviceNotFound | ApiError::ApiKeyNotFound | ApiError::ConnectionNotFound | ApiError::NotFound => StatusCode::NOT_FOUND,
+            ApiError::DeviceNotFound | ApiError::ApiKeyNotFound | ApiError::ConnectionNotFound | ApiError::NotFound => {
+                StatusCode::NOT_FOUND
+            }
             ApiError::DeviceOwnershipFailed | ApiError::TooManyDevices | ApiError::TooManyApiKeys => StatusCode::CONFLICT,
             ApiError::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,

@@ -222,7 +222,10 @@ async fn a_drain_by_a_call_leaves_the_process_until_it_is_asked_to_end() {
     let before = admin.status().await.unwrap();
     assert_eq!(before["relayInstanceId"], json!(relay.ready().relay_instance_id));
     assert_eq!(before["sockets"], json!({"desktop": 1, "mobile": 1, "unregistered": 1}));
-    assert_eq!([&before["accounts"], &before["pending"], &before["leases"], &before["storage"]], [&json!(1), &json!(1), &json!(1), &json!("ok")]);
+    assert_eq!(
+        [&before["accounts"], &before["pending"], &before["leases"], &before["storage"]],
+        [&json!(1), &json!(1), &json!(1), &json!("ok")]
+    );
     assert_eq!(before["drain"], json!({"phase": "serving", "inFlight": 0, "socketsLeft": 3, "elapsedMs": 0}));
 
     admin.drain(false).await.unwrap();

@@ -30,13 +30,12 @@ async fn a_registration_that_waits_for_a_stalled_database_is_answered_before_the
     eventually("the drain begins", async || relay.log().contains("\"draining\"")).await;
     let progress = admin.drain(false).await.unwrap();
     assert_eq!((progress.phase.as_str(), progress.in_flight), ("draining", 1));
-    let mut late = connected;
-    late.text(r#"{"type":"ping","payload":{}}"#).await;
-    assert_eq!(late.next_text().await, r#"{"type":"pong","payload":{}}"#, "established sockets go on meanwhile");
+    connected.text(r#"{"type":"ping","payload":{}}"#).await;
+    assert_eq!(connected.next_text().await, r#"{"type":"pong","payload":{}}"#, "established sockets go on meanwhile");
 
     let answer: Value = serde_json::from_str(&coming.next_text().await).unwrap();
     assert_eq!((&answer["type"], &answer["payload"]["code"]), (&json!("error"), &json!("deviceLookupUnavailable")), "{answer}");
-    for socket in [&mut coming, &mut late] {
+    for socket in [&mut coming, &mut connected] {
         assert_eq!(socket.closed(PATIENCE).await, Some((1012, "relayDraining".to_owned())));
     }
     assert_eq!(relay.exited().await.code(), Some(0));

@@ -79,7 +79,7 @@ impl UserCore {
     /// Ends resume sessions and reconnect waits without a word, since devices go on at another process and tell their presence there.
     /// With a socket that has not ended nothing changes: its end is on the way.
     pub(super) fn on_clear(&mut self) {
-        if self.routes.len() == 0 && self.registrations.is_empty() {
+        if self.routes.is_empty() && self.registrations.is_empty() {
             self.sessions.clear();
             self.statuses.clear();
         }
