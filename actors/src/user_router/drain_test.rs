@@ -1,12 +1,11 @@
 //! Messages in a router's mailbox when the drain begins.
 
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
-use super::actor::Routed;
+use super::{
+    actor::Routed,
+    crash_test::support::{Rig, settle},
+};
 use crate::{clock, device_socket::Held, mailbox, user_router::message::Input};
 use relay_protocol::device::Role;
-use support::{Rig, settle};
 
 #[actix::test]
 async fn a_message_counts_as_work_until_its_router_has_handled_it() {
