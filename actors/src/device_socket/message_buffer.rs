@@ -6,11 +6,14 @@
 //! once, and neither moved nor held twice while it grows.
 
 use bytes::{Bytes, BytesMut};
-use memmap2::MmapMut;
+use memmap2::{Advice, MmapMut};
 
-/// From this length on a message has memory of its own, in bytes. Mapping costs two calls of the system and a page fault per page,
-/// which is little beside what else is done with so many bytes; what is smaller, the allocator uses again.
-const MAPPED_BYTES_MIN: usize = 128 * 1024;
+/// From this length on a message has memory of its own, in bytes. It costs a page fault per page, so it is for what an allocator would
+/// not use again soon: with 128 KiB, messages of 200 KB took 40 % more CPU.
+const MAPPED_BYTES_MIN: usize = 1024 * 1024;
+/// When this much of a message has come, in bytes, the rest may come in huge pages (2 MiB): one fault instead of 512. Not before,
+/// so that what is only claimed stays free.
+const HUGE_PAGES_FROM: usize = 2 * 1024 * 1024;
 
 /// What has come of a message.
 #[derive(Debug, Default)]
@@ -36,7 +39,7 @@ impl MessageBuffer {
     pub(super) fn extend(&mut self, piece: &[u8], claimed: usize) {
         let length = self.as_slice().len() + piece.len();
         if length > self.capacity() {
-            self.grow(length.max(claimed));
+            self.grow(length, claimed);
         }
         match self {
             MessageBuffer::Empty => {}
@@ -70,16 +73,18 @@ impl MessageBuffer {
         }
     }
 
-    /// Room for so many bytes, and for twice what there was: fragments claim one by one.
-    fn grow(&mut self, needed: usize) {
-        let capacity = needed.max(2 * self.capacity());
-        if capacity >= MAPPED_BYTES_MIN
-            && let Ok(map) = MmapMut::map_anon(capacity)
-        {
-            let mut mapped = Mapped { map, length: 0 };
-            mapped.push(self.as_slice());
-            *self = MessageBuffer::Mapped(mapped);
-            return;
+    /// Room for so many bytes, for what is claimed, and for twice what there was: fragments claim one by one.
+    fn grow(&mut self, length: usize, claimed: usize) {
+        let mut capacity = length.max(claimed).max(2 * self.capacity());
+        if capacity >= MAPPED_BYTES_MIN {
+            if let Ok(map) = MmapMut::map_anon(capacity) {
+                let mut mapped = Mapped { map, length: 0 };
+                mapped.push(self.as_slice());
+                *self = MessageBuffer::Mapped(mapped);
+                return;
+            }
+            // The allocator would have no more than the system has, and ends the process: it is asked for what has come, not for claims.
+            capacity = length.max(2 * self.as_slice().len());
         }
         let mut bytes = BytesMut::with_capacity(capacity);
         bytes.extend_from_slice(self.as_slice());
@@ -91,6 +96,10 @@ impl Mapped {
     /// There must be room.
     fn push(&mut self, piece: &[u8]) {
         let end = self.length + piece.len();
+        if (self.length..end).contains(&HUGE_PAGES_FROM) {
+            // Where there are none, the usual pages do.
+            let _ = self.map.advise(Advice::HugePage);
+        }
         self.map[self.length..end].copy_from_slice(piece);
         self.length = end;
     }
