@@ -369,6 +369,7 @@ fn the_http_error_table_is_the_code() {
         ApiError::TooManyDevices,
         ApiError::ApiKeyNotFound,
         ApiError::TooManyApiKeys,
+        ApiError::ConnectionNotFound,
         ApiError::NotFound,
         ApiError::MethodNotAllowed { allow: "" },
         ApiError::UpgradeRequired,

@@ -9,10 +9,12 @@ pub mod bench;
 pub mod demo;
 pub mod desktop;
 pub mod device;
+pub mod drain;
 mod explain;
 pub mod migrate;
 pub mod phone;
 pub mod serve;
+pub mod status;
 mod table;
 pub mod token;
 pub mod welcome;
@@ -46,8 +48,12 @@ pub struct Cli {
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Run the relay until SIGTERM or Ctrl-C; a second signal ends it at once
+    /// Run the relay until SIGTERM or Ctrl-C, which drain it first; a second signal ends it at once
     Serve(Box<serve::Args>),
+    /// Have a running relay leave: nothing new is taken on, work in progress ends, every socket is told to go
+    Drain(drain::Args),
+    /// Show what a running relay is, holds and does
+    Status(status::Args),
     /// Print an account token (JWT), made with the relay's own secret
     Token(token::Args),
     /// Add, list and forget an account's devices
@@ -184,6 +190,8 @@ fn parse() -> Result<Cli, CliError> {
 fn run(command: Command) -> Result<(), CliError> {
     match command {
         Command::Serve(args) => serve::run(&args),
+        Command::Drain(args) => block_on(drain::run(&args)),
+        Command::Status(args) => block_on(status::run(&args)),
         Command::Token(args) => token::run(&args),
         Command::Device(command) => block_on(device::run(&command)),
         Command::Migrate(args) => block_on(migrate::run(&args)),
@@ -251,7 +259,7 @@ mod tests {
             }
             checked += 1;
         });
-        assert!(checked >= 21, "{checked}");
+        assert!(checked >= 23, "{checked}");
     }
 
     #[test]

@@ -14,14 +14,14 @@ use crate::{
         device_link,
         handshakes::Handshakes,
     },
-    limits::LEAVE_TIMEOUT,
+    limits::DRAIN_STEP_TIMEOUT,
     secrets::{ADMIN_TOKEN_FILE, JWT_SECRET_FILE, Secret, SecretError, load_or_generate, prepare_data_dir},
     server::{self, Parts},
     signals::EndSignals,
     telemetry, wiring,
 };
 use clap::ArgMatches;
-use relay_actors::device_socket::Rate;
+use relay_actors::{device_socket::Rate, relay::DrainLimits};
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
 /// The command's name.
@@ -125,15 +125,18 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         };
         let on_connect = Arc::new(device_link::on_connect(config.silence_timeout.0));
         let parts = Parts { api, device_link: actors.device_link, on_connect };
-        let stop = async move {
+        let (signalled, drain_timeout) = (relay.clone(), config.drain_timeout.0);
+        actix_web::rt::spawn(async move {
             signals.next().await;
             tracing::info!("stopping");
-            actix_web::rt::spawn(async move {
-                signals.next().await;
-                tracing::warn!("a second signal: ending at once");
-                std::process::exit(1);
-            });
-            relay.leave(LEAVE_TIMEOUT).await;
+            signalled.begin_drain(true);
+            signals.next().await;
+            tracing::warn!("a second signal: ending at once");
+            std::process::exit(1);
+        });
+        let stop = async move {
+            relay.drain(DrainLimits { work: drain_timeout, step: DRAIN_STEP_TIMEOUT }).await;
+            relay.may_end().await;
         };
         let called_as = std::env::args_os().next().unwrap_or_else(|| OsString::from("relay"));
         let program = program(std::env::var_os("CARGO").is_some(), &called_as);

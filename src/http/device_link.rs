@@ -51,6 +51,10 @@ async fn open(
     let table = &relay.sockets().table;
     let bars = table.bars();
     let identity = admitted(&request, &api).await?;
+    if relay.is_draining() {
+        // It began while the token was being judged.
+        return Ok(ApiError::RelayDraining.error_response());
+    }
     auth::require(&identity, Scope::Rpc)?;
     let role = single(request.headers(), CLIENT_TYPE)?
         .and_then(|role| role.parse::<Role>().ok())

@@ -189,9 +189,14 @@ impl Events {
         }
     }
 
+    /// Whether the phone has a lease.
+    pub(super) fn has_lease(&self, now: Instant) -> bool {
+        self.lease.is_some_and(|lease| now < lease.deadline)
+    }
+
     /// Takes the next frame that is due, to be written at once. Timeline frames whose lease has ended are dropped on the way.
     pub(super) fn next_due(&mut self, now: Instant) -> Option<Frame> {
-        let has_lease = self.lease.is_some_and(|lease| now < lease.deadline);
+        let has_lease = self.has_lease(now);
         while let Some(first) = self.pending.first_entry().filter(|first| *first.key() < self.due_before) {
             let pending = first.remove();
             self.account.remove(&pending, &self.limits);

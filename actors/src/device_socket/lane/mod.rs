@@ -211,6 +211,11 @@ impl Lane {
         self.giving_back(&mut state, |queue| queue.events.set_lease(lease));
     }
 
+    /// Whether the phone has a lease of a timeline.
+    pub fn has_lease(&self, now: Instant) -> bool {
+        self.lock().queue.events.has_lease(now)
+    }
+
     /// Owes the peer a ping; several unsent ones are one, and a closing connection owes none.
     pub fn ping(&self) {
         let mut state = self.lock();
