@@ -1,15 +1,22 @@
-//! Configuration of `relay serve`: flags over `RELAY_*` environment. Names and defaults are those of the operations page, which
-//! scripts rely on; the numbers come from `relay_protocol::limits`.
+//! Configuration of `relay serve`: flags over `RELAY_*` environment over a TOML file. Names and defaults are those of the operations
+//! page, which scripts rely on; the numbers come from `relay_protocol::limits`.
+//!
+//! [`ServeConfig`] is the one list: its flags are the `keys` of the file (`file`), of what is printed and of the example (`settings`).
 
+mod file;
+mod keys;
+mod settings;
 mod units;
 
+pub use file::{File, FileError};
+pub use settings::{Settings, example};
 pub use units::{ByteSize, ListenAddress, NotASize, NotAnAddress, Period};
 
 use crate::{
     http::{addresses::Cidr, auth::jwks::source::Location},
     limits::{
-        CONFIGURED_DURATION_MAX, DATABASE_POOL_SIZE, HANDSHAKE_BURST_PER_ADDRESS, HANDSHAKES_PER_ADDRESS, MAX_MESSAGE_BYTES_MIN,
-        REQUEST_HEAD_TIMEOUT, SECRET_BYTES_MIN,
+        CONFIGURED_DURATION_MAX, DATABASE_POOL_SIZE, DRAIN_TIMEOUT, HANDSHAKE_BURST_PER_ADDRESS, HANDSHAKES_PER_ADDRESS,
+        MAX_MESSAGE_BYTES_MIN, REQUEST_HEAD_TIMEOUT, SECRET_BYTES_MIN,
     },
     secrets::Secret,
 };
@@ -28,7 +35,8 @@ pub const DATA_DIR_DEFAULT: &str = "./relay-data";
 /// it says of malformed requests, which it calls errors although only their sender made one.
 const LOG_DEFAULT: &str = "info,actix_server=warn,actix_http=off";
 
-/// What `relay serve` runs with. Each value parses; [`ServeConfig::validate`] says whether they fit together.
+/// What `relay serve` runs with. Each value parses; [`ServeConfig::validate`] says whether they fit together, since clap's own
+/// relations between flags do not see what a file says.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ServeConfig {
     /// Address for clients: HTTP API and websocket; port 0 picks a free one
@@ -94,6 +102,9 @@ pub struct ServeConfig {
     /// How long a phone's interest in a timeline lasts unless it is renewed
     #[arg(long, env = "RELAY_INTEREST_TTL", value_name = "DURATION", default_value_t = Period(limits::TIMELINE_INTEREST_TTL))]
     pub interest_ttl: Period,
+    /// How long a drain waits for routing work in progress: registrations that are being decided, messages on their way
+    #[arg(long, env = "RELAY_DRAIN_TIMEOUT", value_name = "DURATION", default_value_t = Period(DRAIN_TIMEOUT))]
+    pub drain_timeout: Period,
     /// How long compatibility rules are used before they are read again
     #[arg(long, env = "RELAY_POLICY_CACHE", value_name = "DURATION", default_value_t = Period(limits::POLICY_CACHE))]
     pub policy_cache: Period,
@@ -221,8 +232,12 @@ impl ServeConfig {
     }
 
     fn validate_durations(&self) -> Result<(), ConfigError> {
-        let may_be_zero =
-            [("--reconnect-grace", self.reconnect_grace), ("--policy-cache", self.policy_cache), ("--flush-interval", self.flush_interval)];
+        let may_be_zero = [
+            ("--reconnect-grace", self.reconnect_grace),
+            ("--drain-timeout", self.drain_timeout),
+            ("--policy-cache", self.policy_cache),
+            ("--flush-interval", self.flush_interval),
+        ];
         let positive = [
             ("--resume-ttl", self.resume_ttl),
             ("--heartbeat-interval", self.heartbeat_interval),
@@ -337,6 +352,7 @@ mod tests {
         assert_eq!(seconds(config.resume_ttl), 24 * 3600);
         assert_eq!((seconds(config.heartbeat_interval), seconds(config.silence_timeout)), (30, 180));
         assert_eq!(seconds(config.register_timeout), 10);
+        assert_eq!(seconds(config.drain_timeout), 60);
         assert_eq!((seconds(config.pending_default), seconds(config.pending_load), seconds(config.pending_outbox)), (90, 120, 31 * 60));
         assert_eq!(seconds(config.policy_cache), 60);
         assert_eq!((config.rate_burst, config.rate_per_second), (300, 150));

@@ -36,6 +36,8 @@ pub const BEARER_BYTES_MAX: usize = 8 * 1024;
 pub const JWT_LEEWAY: Duration = Duration::from_secs(30);
 /// Shortest secret. RFC 7518 section 3.2: an HS256 key is at least as long as the hash.
 pub const SECRET_BYTES_MIN: usize = 32;
+/// Largest configuration file. One with every key and its help is about 10 KiB.
+pub const CONFIG_FILE_BYTES_MAX: usize = 1024 * 1024;
 /// Shortest RSA modulus of an issuer's key, in bits. RFC 7518 section 3.3.
 pub const RSA_MODULUS_BITS_MIN: usize = 2_048;
 /// Longest RSA modulus of an issuer's key, in bits: what the RSA library takes.
@@ -96,8 +98,13 @@ pub const ACCEPT_BACKLOG: u32 = 4_096;
 /// zero and half a second lies a trap: the server's clock ticks twice a second, and a deadline that has passed when it is set never
 /// fires.
 pub const DISCONNECT_TIMEOUT: Duration = Duration::ZERO;
-/// How long a leaving process waits for its sockets to close, and then for the last statuses to be stored.
-pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a drain waits for routing work in progress. Operations page.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a drain then waits for each of: sockets to go, routers to handle their ends, statuses to be stored. A socket whose peer reads
+/// nothing is ended 2 s after its close.
+pub const DRAIN_STEP_TIMEOUT: Duration = Duration::from_secs(3);
+/// How often `relay drain --wait` asks how far the relay is.
+pub const DRAIN_WATCH_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a stopping server waits for calls that are being answered.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 

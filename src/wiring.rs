@@ -8,7 +8,6 @@ use actix::Actor;
 use relay_actors::{
     counters::Counters,
     device_socket::{EventLimits, GateLimits, Rate, SocketConfig, SocketTable, Sockets, TableLimits},
-    drain::Drain,
     persistence::{Persistence, PersistenceConfig},
     relay::Relay,
     store::{
@@ -114,7 +113,6 @@ pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
         },
     }));
     let counters = Arc::new(Counters::default());
-    let drain = Drain::default();
     let persistence = PersistenceConfig { policy_cache: config.policy_cache.0, ..PersistenceConfig::default() };
     let core = CoreConfig {
         resume_ttl: config.resume_ttl.0,
@@ -122,7 +120,6 @@ pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
         pending_load: config.pending_load.0,
         pending_outbox: config.pending_outbox.0,
         interest_ttl: config.interest_ttl.0,
-        drain: drain.clone(),
         // The account is filled in for each router.
         ..CoreConfig::new(UserId(Uuid::nil()), instance, RandomState::new())
     };
@@ -146,6 +143,6 @@ pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
         heartbeat_interval: config.heartbeat_interval.0,
         outbound_bytes_max: config.outbound_limit.0,
     };
-    let relay = Relay::new(instance, Sockets { table: sockets, directory, config }, drain);
+    let relay = Relay::new(instance, Sockets { table: sockets, directory, config });
     Actors { device_link: device_link::mount(&relay), relay }
 }

@@ -15,6 +15,7 @@ use relay::{
 };
 use relay_actors::{
     counters::{Counters, Tally},
+    drain::Phase,
     readings::Readings,
 };
 use relay_protocol::{
@@ -377,6 +378,7 @@ fn the_http_error_table_is_the_code() {
         ApiError::TooManyDevices,
         ApiError::ApiKeyNotFound,
         ApiError::TooManyApiKeys,
+        ApiError::ConnectionNotFound,
         ApiError::NotFound,
         ApiError::MethodNotAllowed { allow: "" },
         ApiError::UpgradeRequired,
@@ -521,7 +523,8 @@ fn log_lines_of_the_runbook_are_those_of_the_source() {
 fn metric_families() -> Vec<[String; 3]> {
     let (counters, readings, handshakes_refused) = (Counters::default(), Readings::default(), Tally::new(["other"]));
     let process = ProcessFigures::read();
-    let scraped = Scraped { counters: &counters, readings: &readings, draining: false, handshakes_refused: &handshakes_refused, process };
+    let scraped =
+        Scraped { counters: &counters, readings: &readings, phase: Phase::Serving, handshakes_refused: &handshakes_refused, process };
     let text = scraped.to_text();
     let lines: Vec<&str> = text.lines().collect();
     let head =

@@ -7,6 +7,7 @@
 use crate::{
     clock,
     counters::Counters,
+    drain::Drain,
     mailbox::{self, NoAnswer},
     supervisor::{Services, Supervisor},
     user_router::{
@@ -84,10 +85,20 @@ impl Directory {
         &self.counters
     }
 
+    /// Whether the process is leaving, and what that waits for.
+    pub fn drain(&self) -> &Drain {
+        &self.config.core.drain
+    }
+
+    /// Open requests of the process.
+    pub fn pending(&self) -> usize {
+        self.config.core.process.open()
+    }
+
     /// Hands a registration to the account's router, which is started on this thread's arbiter if there is none.
     pub fn register(self: &Arc<Self>, registering: Registering) -> Addr<UserRouter> {
         let (router, visit) = self.enter(registering.link.identity.user);
-        mailbox::deliver(&router, Register { registering, visit });
+        mailbox::deliver(&router, Register { registering, visit, work: self.drain().begin_work() });
         router
     }
 
@@ -116,12 +127,12 @@ impl Directory {
         }
     }
 
-    /// Waits until every router has handled what was on the way to it.
-    pub async fn settle(self: &Arc<Self>, timeout: Duration) {
+    /// Has every router handle what was on the way to it, and then let go of what it keeps for devices to come back to.
+    pub async fn clear(self: &Arc<Self>, timeout: Duration) {
         let users: Vec<UserId> = self.shards.iter().flat_map(|shard| lock(shard).keys().copied().collect::<Vec<_>>()).collect();
         for user in users {
             // One that does not answer has nothing more to say.
-            let _ = self.tell(user, Input::Timeout, timeout).await;
+            let _ = self.tell(user, Input::Clear, timeout).await;
         }
     }
 

@@ -1,11 +1,11 @@
 //! The handle that HTTP handlers hold: what they may ask of the running actors.
 
 use crate::{
-    clock,
+    clock::{self, EpochMs},
     counters::Counters,
     device_socket::{Link, SocketTable, Sockets},
     directory::Directory,
-    drain::Drain,
+    drain::{Drain, Phase},
     mailbox,
     persistence::{Flush, Statement},
     readings::Readings,
@@ -16,7 +16,12 @@ use relay_protocol::{
     device::{Presence, Role},
     id::{ApiKeyId, ConnectionId, DeviceId, RelayInstanceId, Route, UserId},
 };
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// How long an HTTP handler waits for a router, which answers from memory.
 const ROUTER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -64,18 +69,64 @@ pub struct StorageHealth {
     pub unwritten_statuses: usize,
 }
 
+/// How far the process is with leaving.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The phase.
+    pub phase: Phase,
+    /// Routing work that has not ended; once the drain has begun, what was in progress by then.
+    pub in_flight: usize,
+    /// Open sockets, registered or not.
+    pub sockets_left: usize,
+    /// Time since the drain began, until it was done.
+    pub elapsed: Duration,
+}
+
+/// How long each part of a drain may take.
+#[derive(Clone, Copy, Debug)]
+pub struct DrainLimits {
+    /// Routing work in progress.
+    pub work: Duration,
+    /// Each of: sockets to go, routers to handle their ends, statuses to be stored.
+    pub step: Duration,
+}
+
+/// What the process holds, as `GET /admin/status` shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Registered sockets of desktops.
+    pub desktops: usize,
+    /// Registered sockets of phones.
+    pub phones: usize,
+    /// Sockets that have not registered.
+    pub unregistered: usize,
+    /// Accounts with a router.
+    pub accounts: usize,
+    /// Open requests.
+    pub pending: usize,
+    /// Phones with a lease of a timeline.
+    pub leases: usize,
+}
+
 /// A handle on the running relay. Cheap to clone.
 #[derive(Clone)]
 pub struct Relay {
     instance: RelayInstanceId,
+    started: (Instant, EpochMs),
     sockets: Sockets,
     drain: Drain,
 }
 
 impl Relay {
-    /// A handle on these sockets and routers; the routers read the same drain.
-    pub fn new(instance: RelayInstanceId, sockets: Sockets, drain: Drain) -> Self {
-        Relay { instance, sockets, drain }
+    /// A handle on these sockets and routers, which start now.
+    pub fn new(instance: RelayInstanceId, sockets: Sockets) -> Self {
+        let drain = sockets.directory.drain().clone();
+        Relay { instance, started: (clock::now(), EpochMs::now()), sockets, drain }
+    }
+
+    /// When it started, by the wall clock of then, and how long ago that was.
+    pub fn started(&self) -> (EpochMs, Duration) {
+        (self.started.1, clock::now().saturating_duration_since(self.started.0))
     }
 
     /// This process, as clients know it.
@@ -101,10 +152,64 @@ impl Relay {
         self.drain.has_begun()
     }
 
-    /// Takes no new sockets, registrations and requests from now on, and closes the open sockets with 1012.
-    pub fn begin_drain(&self) {
-        self.drain.begin();
+    /// Takes no new sockets, registrations and requests from now on; [`Relay::drain`] does the rest. With `end_process` the process
+    /// ends once it is drained, whoever asked first.
+    pub fn begin_drain(&self, end_process: bool) {
+        self.drain.begin(clock::now());
+        if end_process {
+            self.drain.end_process();
+        }
+    }
+
+    /// Waits until the process is drained and is to end.
+    pub async fn may_end(&self) {
+        self.drain.process_may_end().await;
+    }
+
+    /// How far the process is with leaving.
+    pub fn progress(&self) -> Progress {
+        let Relay { drain, .. } = self;
+        let phase = drain.phase();
+        Progress { phase, in_flight: drain.in_flight(), sockets_left: self.open_sockets(), elapsed: drain.elapsed(clock::now()) }
+    }
+
+    /// Waits until the drain begins, and goes through its phases: routing work in progress ends; the sockets are closed and go, their
+    /// routers handle that and let go of everything, and what is left to store is stored. For one caller.
+    pub async fn drain(&self, limits: DrainLimits) {
+        self.drain.reached(Phase::Draining).await;
+        let Progress { in_flight, sockets_left, .. } = self.progress();
+        tracing::info!(in_flight, sockets_left, "draining");
+        if tokio::time::timeout(limits.work, self.drain.work_has_ended()).await.is_err() {
+            tracing::warn!(in_flight = self.drain.in_flight(), "routing work in progress is cut off");
+        }
+        self.drain.enter(Phase::Closing, clock::now());
+        let Progress { sockets_left, elapsed, .. } = self.progress();
+        tracing::info!(sockets_left, elapsed_ms = elapsed.as_millis(), "closing sockets");
+        self.close_all(limits.step).await;
+        self.drain.enter(Phase::Drained, clock::now());
+        tracing::info!(elapsed_ms = self.progress().elapsed.as_millis(), "drained");
+    }
+
+    async fn close_all(&self, timeout: Duration) {
         self.close_sockets();
+        let gone = async {
+            while self.open_sockets() > 0 {
+                tokio::time::sleep(LEAVE_POLL_INTERVAL).await;
+                // One whose upgrade was being answered when the drain began was not among the first.
+                self.close_sockets();
+            }
+        };
+        if tokio::time::timeout(timeout, gone).await.is_err() {
+            tracing::warn!(sockets = self.open_sockets(), "sockets are still open");
+        }
+        // The ends of the last sockets may still be on the way to their routers, and what those write about them behind them.
+        if tokio::time::timeout(timeout, self.directory().clear(timeout)).await.is_err() {
+            tracing::warn!("some routers did not answer in time");
+        }
+        let persistence = self.directory().services().persistence();
+        if mailbox::ask(&persistence, Flush, timeout).await != Ok(Ok(())) {
+            tracing::warn!("some statuses could not be stored in time");
+        }
     }
 
     /// Phones first: open requests stay unanswered, so when the end of a desktop reaches its router, no phone may take the
@@ -118,28 +223,29 @@ impl Relay {
         }
     }
 
-    /// Begins to drain, waits until the sockets have gone, then until their routers know, then until what is left to store is stored;
-    /// each for at most `timeout`.
-    pub async fn leave(&self, timeout: Duration) {
-        self.begin_drain();
-        let gone = async {
-            while self.open_sockets() > 0 {
-                tokio::time::sleep(LEAVE_POLL_INTERVAL).await;
-                // One whose upgrade was being answered when the drain began was not among the first.
-                self.close_sockets();
-            }
-        };
-        if tokio::time::timeout(timeout, gone).await.is_err() {
-            tracing::warn!(sockets = self.open_sockets(), "sockets are still open");
+    /// Closes one registered connection; its device may come back and resume. False when there is none with this id.
+    pub fn close_connection(&self, connection: ConnectionId) -> bool {
+        let sockets = self.table().snapshot();
+        let is_it = |link: &&Arc<Link>| link.registration().is_some_and(|registration| registration.connection == connection);
+        let Some(link) = sockets.iter().find(is_it) else { return false };
+        link.lane.close(CloseReason::ClosedByOperator, clock::now());
+        true
+    }
+
+    /// What the process holds now.
+    pub fn load(&self) -> Load {
+        let (now, directory) = (clock::now(), self.directory());
+        let mut load = Load { accounts: directory.len(), pending: directory.pending(), ..Load::default() };
+        for link in self.table().snapshot() {
+            let count = match link.registration().map(|_| link.role) {
+                None => &mut load.unregistered,
+                Some(Role::Desktop) => &mut load.desktops,
+                Some(Role::Mobile) => &mut load.phones,
+            };
+            *count += 1;
+            load.leases += usize::from(link.lane.has_lease(now));
         }
-        // The ends of the last sockets may still be on the way to their routers, and what those write about them behind them.
-        if tokio::time::timeout(timeout, self.directory().settle(timeout)).await.is_err() {
-            tracing::warn!("some routers did not answer in time");
-        }
-        let persistence = self.directory().services().persistence();
-        if mailbox::ask(&persistence, Flush, timeout).await != Ok(Ok(())) {
-            tracing::warn!("some statuses could not be stored in time");
-        }
+        load
     }
 
     /// How many sockets are open, registered or not.

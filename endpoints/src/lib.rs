@@ -7,11 +7,13 @@
 //! * [`desktop`]: a desktop that answers requests and comes back after losing its socket.
 //! * [`phone`]: a phone that calls a desktop and watches one of its sessions.
 //! * [`devices`], [`api_keys`]: the account's devices and API keys over HTTP.
+//! * [`admin`]: the admin listener's calls about the process.
 //!
 //! Values that only pass through (`params`, `result`, `error`) stay raw JSON text, so that no number is reformatted and no
 //! escape rewritten.
 
 pub mod address;
+pub mod admin;
 pub mod api;
 pub mod api_keys;
 pub mod backoff;

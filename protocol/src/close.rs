@@ -15,6 +15,8 @@ pub enum CloseReason {
     UnfinishedMessage,
     /// The process is leaving.
     RelayDraining,
+    /// An operator closed this one connection.
+    ClosedByOperator,
     /// The account or device was logged out.
     LoggedOut,
     /// The device was forgotten.
@@ -37,7 +39,7 @@ pub enum CloseReason {
 
 impl CloseReason {
     /// Every reason, by code.
-    pub const ALL: [CloseReason; 15] = [
+    pub const ALL: [CloseReason; 16] = [
         CloseReason::ProtocolViolation,
         CloseReason::UnfinishedMessage,
         CloseReason::Binary,
@@ -49,6 +51,7 @@ impl CloseReason {
         CloseReason::TooLarge,
         CloseReason::RouterFailed,
         CloseReason::RelayDraining,
+        CloseReason::ClosedByOperator,
         CloseReason::RegistrationTimeout,
         CloseReason::Replaced,
         CloseReason::Saturated,
@@ -65,7 +68,7 @@ impl CloseReason {
             CloseReason::LoggedOut | CloseReason::DeviceForgotten | CloseReason::NotEligible | CloseReason::Revoked => 1008,
             CloseReason::TooLarge => 1009,
             CloseReason::RouterFailed => 1011,
-            CloseReason::RelayDraining => 1012,
+            CloseReason::RelayDraining | CloseReason::ClosedByOperator => 1012,
             CloseReason::RegistrationTimeout => 4001,
             CloseReason::Replaced => 4002,
             CloseReason::Saturated => 4003,
@@ -82,6 +85,7 @@ impl CloseReason {
             CloseReason::TooLarge => "messageTooLarge",
             CloseReason::UnfinishedMessage => "unfinishedMessage",
             CloseReason::RelayDraining => "relayDraining",
+            CloseReason::ClosedByOperator => "closedByOperator",
             CloseReason::LoggedOut => "loggedOut",
             CloseReason::DeviceForgotten => "deviceForgotten",
             CloseReason::NotEligible => "notEligible",
@@ -120,6 +124,7 @@ mod tests {
         let resumable = [
             CloseReason::UnfinishedMessage,
             CloseReason::RelayDraining,
+            CloseReason::ClosedByOperator,
             CloseReason::Replaced,
             CloseReason::Saturated,
             CloseReason::Silent,

@@ -87,7 +87,7 @@ pub const INBOUND_TOTAL_BYTES_MAX: usize = 1024 * 1024 * 1024;
 pub const SATURATED_AFTER: Duration = Duration::from_secs(1);
 /// Bytes that the kernel takes for one connection ahead of what it can send. Two slices: it never runs dry, and what waits behind a slow
 /// peer waits where it can still be replaced.
-pub const UNSENT_BYTES_MAX: u32 = 128 * 1024;
+pub const UNSENT_BYTES_MAX: u32 = 32 * 1024;
 /// How long the first pending event of a phone waits for others to be written with it. Seed.
 pub const EVENT_FLUSH_INTERVAL: Duration = Duration::from_millis(250);
 /// Pending bytes of events that do not wait for others any more. Device-lane section 6.

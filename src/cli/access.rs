@@ -1,18 +1,49 @@
-//! How a client command reaches the public API: where, and as whom.
+//! How a client command reaches a relay: where, and as whom. The public API for an account, the admin listener for an operator.
 
 use super::CliError;
 use crate::{
     config::DATA_DIR_DEFAULT,
     http::auth::{TokenRules, mint},
-    secrets::{Secret, jwt_secret_in},
+    secrets::{Secret, admin_token_in, jwt_secret_in},
 };
 use relay_actors::clock::EpochMs;
-use relay_endpoints::address::RelayAddress;
+use relay_endpoints::{address::RelayAddress, admin::Admin};
 use relay_protocol::id::UserId;
 use std::{path::PathBuf, time::Duration};
 
 /// Where a relay that was started without flags is.
 pub const URL_DEFAULT: &str = "http://127.0.0.1:8787";
+
+/// Where the admin listener of a relay that was started without flags is.
+pub const ADMIN_URL_DEFAULT: &str = "http://127.0.0.1:9090";
+
+/// Flags of every command that calls the admin listener.
+#[derive(clap::Args, Clone, Debug)]
+pub struct AdminAccess {
+    /// Where the relay's admin listener is
+    #[arg(long, env = "RELAY_ADMIN_URL", value_name = "URL", default_value = ADMIN_URL_DEFAULT)]
+    pub admin_url: RelayAddress,
+    /// Bearer token of the admin listener [default: the data directory's]
+    #[arg(long, env = "RELAY_ADMIN_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    pub admin_token: Option<Secret>,
+    /// Data directory of the relay, for its generated token
+    #[arg(long, env = "RELAY_DATA_DIR", value_name = "PATH", default_value = DATA_DIR_DEFAULT)]
+    pub data_dir: PathBuf,
+}
+
+impl AdminAccess {
+    /// A client; nothing is sent yet.
+    ///
+    /// # Errors
+    /// There is no token to send.
+    pub fn client(&self) -> Result<Admin, CliError> {
+        let token = match &self.admin_token {
+            Some(token) => token.clone(),
+            None => admin_token_in(&self.data_dir).map_err(CliError::failed)?,
+        };
+        Admin::new(self.admin_url.clone(), token.expose().to_owned()).map_err(CliError::failed)
+    }
+}
 
 /// Flags of every command that calls the public API.
 #[derive(clap::Args, Clone, Debug)]

@@ -9,16 +9,18 @@ pub mod bench;
 pub mod demo;
 pub mod desktop;
 pub mod device;
+pub mod drain;
 mod explain;
 pub mod migrate;
 pub mod phone;
 pub mod serve;
+pub mod status;
 mod table;
 pub mod token;
 pub mod welcome;
 
-use crate::wiring::StorageError;
-use clap::{Parser, Subcommand};
+use crate::{config::Settings, wiring::StorageError};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::{
     fmt::{self, Display},
     io::{self, Write},
@@ -46,8 +48,12 @@ pub struct Cli {
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Run the relay until SIGTERM or Ctrl-C; a second signal ends it at once
+    /// Run the relay until SIGTERM or Ctrl-C, which drain it first; a second signal ends it at once
     Serve(Box<serve::Args>),
+    /// Have a running relay leave: nothing new is taken on, work in progress ends, every socket is told to go
+    Drain(drain::Args),
+    /// Show what a running relay is, holds and does
+    Status(status::Args),
     /// Print an account token (JWT), made with the relay's own secret
     Token(token::Args),
     /// Add, list and forget an account's devices
@@ -155,9 +161,7 @@ impl std::error::Error for CliError {}
 
 /// Runs the command that this process was started with.
 pub fn main() -> ExitCode {
-    // Wrong flags end here, with clap's text and exit code 2.
-    let cli = Cli::parse();
-    match run(cli.command) {
+    match parse().and_then(|cli| run(cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Nobody is left to tell when standard error is gone too.
@@ -167,9 +171,27 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Reads the command line and, below that of `relay serve`, its configuration file. Wrong flags end the process, with clap's text and
+/// exit code 2.
+fn parse() -> Result<Cli, CliError> {
+    let given = Cli::command().get_matches();
+    let file = given.subcommand_matches(serve::NAME).map(serve::file).transpose()?.flatten();
+    let matches = match &file {
+        Some(file) => Cli::command().mut_subcommand(serve::NAME, |serve| file.below(serve)).get_matches(),
+        None => given,
+    };
+    let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if let (Command::Serve(args), Some(flags)) = (&mut cli.command, matches.subcommand_matches(serve::NAME)) {
+        args.settings = Settings::of(flags, file.as_ref());
+    }
+    Ok(cli)
+}
+
 fn run(command: Command) -> Result<(), CliError> {
     match command {
         Command::Serve(args) => serve::run(&args),
+        Command::Drain(args) => block_on(drain::run(&args)),
+        Command::Status(args) => block_on(status::run(&args)),
         Command::Token(args) => token::run(&args),
         Command::Device(command) => block_on(device::run(&command)),
         Command::Migrate(args) => block_on(migrate::run(&args)),
@@ -204,7 +226,6 @@ pub fn print(text: impl Display) -> Result<(), CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn each(command: &mut clap::Command, check: &mut impl FnMut(&mut clap::Command)) {
         command.build();
@@ -238,7 +259,7 @@ mod tests {
             }
             checked += 1;
         });
-        assert!(checked >= 21, "{checked}");
+        assert!(checked >= 23, "{checked}");
     }
 
     #[test]

@@ -7,29 +7,64 @@ use super::{
     welcome::{Welcome, program},
 };
 use crate::{
-    config::ServeConfig,
+    config::{File, ServeConfig, Settings, example},
     http::{
         Api,
         auth::{AdminToken, Authenticator, TokenRules, jwks::Jwks},
         device_link,
         handshakes::Handshakes,
     },
-    limits::LEAVE_TIMEOUT,
+    limits::DRAIN_STEP_TIMEOUT,
     secrets::{ADMIN_TOKEN_FILE, JWT_SECRET_FILE, Secret, SecretError, load_or_generate, prepare_data_dir},
     server::{self, Parts},
     signals::EndSignals,
     telemetry, wiring,
 };
-use relay_actors::device_socket::Rate;
-use std::{ffi::OsString, sync::Arc};
+use clap::ArgMatches;
+use relay_actors::{device_socket::Rate, relay::DrainLimits};
+use std::{ffi::OsString, path::PathBuf, sync::Arc};
+
+/// The command's name.
+pub const NAME: &str = "serve";
+/// The flag that names the configuration file.
+const CONFIG: &str = "config";
 
 /// Flags of `relay serve`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = help_end(&["relay serve --listen 0.0.0.0:8787 --data-dir ./relay-data"]))]
+#[command(after_help = help_end(&[
+    "relay serve --listen 0.0.0.0:8787 --data-dir ./relay-data",
+    "relay serve --config /etc/relay.toml --print-config",
+]))]
 pub struct Args {
+    /// TOML file with any of the flags below as keys, without their dashes; flags and environment are over it
+    #[arg(id = CONFIG, long = CONFIG, env = "RELAY_CONFIG", value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Print the configuration as such a file, with where each value comes from, and end; `=example` prints every key with its default
+    #[arg(long, value_name = "WHAT", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "effective")]
+    pub print_config: Option<PrintConfig>,
+    /// How the configuration was put together: `cli::parse` fills it in
+    #[arg(skip)]
+    pub settings: Settings,
     /// What it runs with
     #[command(flatten)]
     pub config: ServeConfig,
+}
+
+/// What `--print-config` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum PrintConfig {
+    /// What the relay would run with.
+    Effective,
+    /// Every key with its help and default, commented out.
+    Example,
+}
+
+/// The configuration file that the flags of `relay serve` name, if they do.
+///
+/// # Errors
+/// It cannot be used.
+pub fn file(flags: &ArgMatches) -> Result<Option<File>, CliError> {
+    flags.get_one::<PathBuf>(CONFIG).map(|path| File::read(path).map_err(CliError::usage)).transpose()
 }
 
 /// Serves until a signal ends it.
@@ -38,8 +73,18 @@ pub struct Args {
 /// The configuration makes no sense, or serving cannot start or go on.
 pub fn run(args: &Args) -> Result<(), CliError> {
     let config = &args.config;
-    config.validate().map_err(CliError::usage)?;
+    let valid = config.validate().map_err(|error| CliError::usage(args.settings.explain(&error)));
+    match args.print_config {
+        Some(PrintConfig::Example) => return print(example()),
+        // What makes no sense is shown too: whoever asks may look for just that.
+        Some(PrintConfig::Effective) => return print(&args.settings).and(valid),
+        None => valid?,
+    }
     let log = telemetry::init(&config.log, config.log_format).map_err(CliError::failed)?;
+    if let (Some(path), Some(mode)) = (&args.file, args.settings.exposed()) {
+        let (file, mode) = (path.display(), format!("{mode:04o}"));
+        tracing::warn!(%file, mode, "everybody may read or write the secrets in the configuration file");
+    }
     let jwks = config.jwks.as_ref().map(Jwks::open).transpose();
     let (jwks, jwks_reader) = jwks.map_err(|error| CliError::usage(format!("--jwks {error}")))?.unzip();
     prepare_data_dir(&config.data_dir).map_err(CliError::data_dir)?;
@@ -81,15 +126,18 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         };
         let on_connect = Arc::new(device_link::on_connect(config.silence_timeout.0));
         let parts = Parts { api, device_link: actors.device_link, on_connect };
-        let stop = async move {
+        let (signalled, drain_timeout) = (relay.clone(), config.drain_timeout.0);
+        actix_web::rt::spawn(async move {
             signals.next().await;
             tracing::info!("stopping");
-            actix_web::rt::spawn(async move {
-                signals.next().await;
-                tracing::warn!("a second signal: ending at once");
-                std::process::exit(1);
-            });
-            relay.leave(LEAVE_TIMEOUT).await;
+            signalled.begin_drain(true);
+            signals.next().await;
+            tracing::warn!("a second signal: ending at once");
+            std::process::exit(1);
+        });
+        let stop = async move {
+            relay.drain(DrainLimits { work: drain_timeout, step: DRAIN_STEP_TIMEOUT }).await;
+            relay.may_end().await;
         };
         let called_as = std::env::args_os().next().unwrap_or_else(|| OsString::from("relay"));
         let program = program(std::env::var_os("CARGO").is_some(), &called_as);

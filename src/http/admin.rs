@@ -1,67 +1,20 @@
-//! What operators may call, on the admin listener only, with the admin token.
+//! What operators may call, on the admin listener only, with the admin token: one module for each part.
 
+mod connections;
+mod drain;
 mod logs;
 pub mod metrics;
+mod status;
 
-use super::{Api, auth::Operator, body, error::ApiError, only, time::rfc3339};
-use actix_web::{
-    HttpRequest, HttpResponse,
-    web::{self, ServiceConfig},
-};
-use relay_actors::{clock::EpochMs, relay::ConnectionInfo};
-use relay_protocol::{
-    device::Role,
-    id::{ConnectionId, UserId},
-};
-use serde::{Deserialize, Serialize};
+#[cfg(test)]
+mod drain_tests;
+
+use actix_web::web::ServiceConfig;
 
 pub(super) fn routes(config: &mut ServiceConfig) {
+    connections::routes(config);
+    drain::routes(config);
     logs::routes(config);
     metrics::routes(config);
-    config.service(web::resource("/admin/connections").get(connections).default_service(only("GET")));
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ConnectionsQuery {
-    user: Option<UserId>,
-}
-
-#[derive(Serialize)]
-struct Connections {
-    connections: Vec<ConnectionView>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ConnectionView {
-    connection_id: ConnectionId,
-    user_id: UserId,
-    role: Role,
-    route: String,
-    connected_at: String,
-    last_inbound_at: String,
-    queued_bytes: usize,
-}
-
-impl ConnectionView {
-    fn new(connection: &ConnectionInfo, now: EpochMs) -> Self {
-        ConnectionView {
-            connection_id: connection.connection_id,
-            user_id: connection.user,
-            role: connection.role,
-            route: connection.route.to_string(),
-            connected_at: rfc3339(now.minus(connection.connected_for)),
-            last_inbound_at: rfc3339(now.minus(connection.silent_for)),
-            queued_bytes: connection.queued_bytes,
-        }
-    }
-}
-
-/// `GET /admin/connections[?user=UUID]`: registered sockets, of one account or of all.
-async fn connections(_: Operator, request: HttpRequest, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
-    let query: ConnectionsQuery = body::query(request.query_string(), "user=UUID only")?;
-    let now = EpochMs::now();
-    let connections = api.relay.connections(query.user).iter().map(|connection| ConnectionView::new(connection, now)).collect();
-    Ok(HttpResponse::Ok().json(Connections { connections }))
+    status::routes(config);
 }

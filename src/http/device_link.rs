@@ -59,6 +59,10 @@ async fn open_socket(request: &HttpRequest, payload: Payload, api: &Api, relay: 
     let table = &relay.sockets().table;
     let bars = table.bars();
     let identity = admitted(request, api).await?;
+    if relay.is_draining() {
+        // It began while the token was being judged.
+        return Err(ApiError::RelayDraining.into());
+    }
     auth::require(&identity, Scope::Rpc)?;
     let role = single(request.headers(), CLIENT_TYPE)?
         .and_then(|role| role.parse::<Role>().ok())

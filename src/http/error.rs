@@ -44,6 +44,8 @@ pub enum ApiError {
     ApiKeyNotFound,
     /// The account has as many API keys as it may.
     TooManyApiKeys,
+    /// There is no registered socket with this connection id.
+    ConnectionNotFound,
     /// There is no such path.
     NotFound,
     /// The path does not take this method.
@@ -83,6 +85,7 @@ impl ApiError {
             ApiError::TooManyDevices => "tooManyDevices",
             ApiError::ApiKeyNotFound => "apiKeyNotFound",
             ApiError::TooManyApiKeys => "tooManyApiKeys",
+            ApiError::ConnectionNotFound => "connectionNotFound",
             ApiError::NotFound => "notFound",
             ApiError::MethodNotAllowed { .. } => "methodNotAllowed",
             ApiError::UpgradeRequired => "upgradeRequired",
@@ -101,7 +104,9 @@ impl ApiError {
             ApiError::InvalidPayload(_) | ApiError::InvalidDeviceId => StatusCode::BAD_REQUEST,
             ApiError::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ApiError::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
-            ApiError::DeviceNotFound | ApiError::ApiKeyNotFound | ApiError::NotFound => StatusCode::NOT_FOUND,
+            ApiError::DeviceNotFound | ApiError::ApiKeyNotFound | ApiError::ConnectionNotFound | ApiError::NotFound => {
+                StatusCode::NOT_FOUND
+            }
             ApiError::DeviceOwnershipFailed | ApiError::TooManyDevices | ApiError::TooManyApiKeys => StatusCode::CONFLICT,
             ApiError::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
@@ -134,6 +139,7 @@ impl ApiError {
             | ApiError::TooManyDevices
             | ApiError::ApiKeyNotFound
             | ApiError::TooManyApiKeys
+            | ApiError::ConnectionNotFound
             | ApiError::NotFound
             | ApiError::MethodNotAllowed { .. }
             | ApiError::UpgradeRequired => false,
@@ -160,6 +166,7 @@ impl ApiError {
             ApiError::TooManyApiKeys => {
                 return Cow::Owned(format!("the account has {API_KEYS_PER_ACCOUNT_MAX} API keys, as many as it may; revoke one first"));
             }
+            ApiError::ConnectionNotFound => "no registered socket has this connection id",
             ApiError::NotFound => "there is nothing at this path",
             ApiError::MethodNotAllowed { .. } => "this path does not take this method",
             ApiError::UpgradeRequired => "only websocket version 13 is spoken here",
@@ -189,6 +196,7 @@ impl ApiError {
             | ApiError::TooManyDevices
             | ApiError::ApiKeyNotFound
             | ApiError::TooManyApiKeys
+            | ApiError::ConnectionNotFound
             | ApiError::NotFound
             | ApiError::MethodNotAllowed { .. }
             | ApiError::UpgradeRequired

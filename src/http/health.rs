@@ -30,14 +30,44 @@ struct Health {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Detail {
+    #[serde(flatten)]
+    storage: StorageView,
+    draining: bool,
+}
+
+/// How storing goes, for operators.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StorageView {
     storage: &'static str,
     /// By statement: since when its runs fail. It may go on failing while storage answers otherwise.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     failing_since: BTreeMap<&'static str, String>,
     unwritten_statuses: usize,
-    draining: bool,
+}
+
+impl StorageView {
+    /// Asks storage for a sign of life.
+    pub(super) async fn of(api: &Api) -> Self {
+        StorageView::new(storage_answers(api).await, &api.relay.storage_health(), EpochMs::now())
+    }
+
+    fn new(answers: bool, health: &StorageHealth, now: EpochMs) -> Self {
+        StorageView {
+            storage: match (answers, health.failing_for.is_empty()) {
+                (true, true) => "ok",
+                (true, false) => "failing",
+                (false, _) => "unavailable",
+            },
+            failing_since: health.failing_for.iter().map(|(statement, time)| (statement.as_str(), rfc3339(now.minus(*time)))).collect(),
+            unwritten_statuses: health.unwritten_statuses,
+        }
+    }
+}
+
+async fn storage_answers(api: &Api) -> bool {
+    matches!(tokio::time::timeout(READY_PING_TIMEOUT, api.store.ping()).await, Ok(Ok(())))
 }
 
 struct Readiness {
@@ -47,21 +77,11 @@ struct Readiness {
 
 impl Readiness {
     async fn of(api: &Api) -> Self {
-        let ping = tokio::time::timeout(READY_PING_TIMEOUT, api.store.ping()).await;
-        Readiness { storage_answers: matches!(ping, Ok(Ok(()))), draining: api.relay.is_draining() }
+        Readiness { storage_answers: storage_answers(api).await, draining: api.relay.is_draining() }
     }
 
     fn detail(&self, storage: &StorageHealth, now: EpochMs) -> Detail {
-        Detail {
-            storage: match (self.storage_answers, storage.failing_for.is_empty()) {
-                (true, true) => "ok",
-                (true, false) => "failing",
-                (false, _) => "unavailable",
-            },
-            failing_since: storage.failing_for.iter().map(|(statement, time)| (statement.as_str(), rfc3339(now.minus(*time)))).collect(),
-            unwritten_statuses: storage.unwritten_statuses,
-            draining: self.draining,
-        }
+        Detail { storage: StorageView::new(self.storage_answers, storage, now), draining: self.draining }
     }
 
     fn answer(&self, detail: Option<Detail>) -> HttpResponse {

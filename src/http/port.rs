@@ -2,16 +2,17 @@
 
 use async_trait::async_trait;
 use relay_actors::{
+    clock::EpochMs,
     counters::Counters,
     readings::Readings,
-    relay::{ConnectionInfo, Relay, RouterUnavailable, StorageHealth},
+    relay::{ConnectionInfo, Load, Progress, Relay, RouterUnavailable, StorageHealth},
 };
 use relay_protocol::{
     close::CloseReason,
     device::Presence,
-    id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
+    id::{ApiKeyId, ConnectionId, DeviceId, RelayInstanceId, UserId},
 };
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// The running actors. [`Relay`] documents each call.
 #[async_trait]
@@ -21,6 +22,21 @@ pub trait RelayPort: Send + Sync + 'static {
 
     /// See [`Relay::is_draining`].
     fn is_draining(&self) -> bool;
+
+    /// See [`Relay::begin_drain`]; the progress then.
+    fn begin_drain(&self, end_process: bool) -> Progress;
+
+    /// See [`Relay::progress`].
+    fn progress(&self) -> Progress;
+
+    /// See [`Relay::started`].
+    fn started(&self) -> (EpochMs, Duration);
+
+    /// See [`Relay::load`].
+    fn load(&self) -> Load;
+
+    /// See [`Relay::close_connection`].
+    fn close_connection(&self, connection: ConnectionId) -> bool;
 
     /// See [`Relay::presence`].
     async fn presence(&self, user: UserId) -> Result<BTreeMap<DeviceId, Presence>, RouterUnavailable>;
@@ -55,6 +71,27 @@ impl RelayPort for Relay {
 
     fn is_draining(&self) -> bool {
         Relay::is_draining(self)
+    }
+
+    fn begin_drain(&self, end_process: bool) -> Progress {
+        Relay::begin_drain(self, end_process);
+        Relay::progress(self)
+    }
+
+    fn progress(&self) -> Progress {
+        Relay::progress(self)
+    }
+
+    fn started(&self) -> (EpochMs, Duration) {
+        Relay::started(self)
+    }
+
+    fn load(&self) -> Load {
+        Relay::load(self)
+    }
+
+    fn close_connection(&self, connection: ConnectionId) -> bool {
+        Relay::close_connection(self, connection)
     }
 
     async fn presence(&self, user: UserId) -> Result<BTreeMap<DeviceId, Presence>, RouterUnavailable> {

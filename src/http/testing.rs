@@ -16,7 +16,7 @@ use relay_actors::{
     counters::Counters,
     device_socket::Rate,
     readings::Readings,
-    relay::{ConnectionInfo, RouterUnavailable, StorageHealth},
+    relay::{ConnectionInfo, Load, Progress, RouterUnavailable, StorageHealth},
     store::{
         ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted,
     },
@@ -24,7 +24,7 @@ use relay_actors::{
 use relay_protocol::{
     close::CloseReason,
     device::{DeviceFacts, Presence},
-    id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
+    id::{ApiKeyId, ConnectionId, DeviceId, RelayInstanceId, UserId},
 };
 use serde_json::{Value, json};
 use std::{
@@ -237,6 +237,9 @@ pub(crate) struct RelayRecorder {
 #[derive(Default)]
 pub(crate) struct RelayState {
     pub(crate) draining: bool,
+    pub(crate) ends_process: bool,
+    pub(crate) progress: Progress,
+    pub(crate) load: Load,
     pub(crate) router_away: bool,
     pub(crate) presence: BTreeMap<DeviceId, Presence>,
     pub(crate) connections: Vec<ConnectionInfo>,
@@ -262,6 +265,32 @@ impl RelayPort for RelayRecorder {
 
     fn is_draining(&self) -> bool {
         self.state().draining
+    }
+
+    fn begin_drain(&self, end_process: bool) -> Progress {
+        let mut state = self.state();
+        state.draining = true;
+        state.ends_process |= end_process;
+        state.progress
+    }
+
+    fn progress(&self) -> Progress {
+        self.state().progress
+    }
+
+    fn started(&self) -> (EpochMs, Duration) {
+        (EpochMs(1_789_214_400_000), Duration::from_secs(90))
+    }
+
+    fn load(&self) -> Load {
+        self.state().load.clone()
+    }
+
+    fn close_connection(&self, connection: ConnectionId) -> bool {
+        let mut state = self.state();
+        let before = state.connections.len();
+        state.connections.retain(|known| known.connection_id != connection);
+        state.connections.len() < before
     }
 
     async fn presence(&self, _user: UserId) -> Result<BTreeMap<DeviceId, Presence>, RouterUnavailable> {

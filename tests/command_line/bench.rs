@@ -112,8 +112,8 @@ fn the_memory_of_large_results_is_compared() {
 #[test]
 fn heavy_a_pair_is_measured_without_and_with_phones_that_read_nothing() {
     let directory = DataDir::with_sqlite();
-    let crowd = ["slow", "--frozen=3", "--rounds=1", "--rate=50", "--json"];
-    let heavy = bench(&directory, &[&crowd[..], &["--event-rate=100", "--event-size=65536", "--secs=10", "--warm=0"]].concat());
+    let crowd = ["slow", "--frozen=3", "--rounds=1", "--rate=20", "--json"];
+    let heavy = bench(&directory, &[&crowd[..], &["--event-rate=50", "--event-size=32768", "--secs=10", "--warm=0"]].concat());
     let light = bench(&directory, &[&crowd[..], &["--event-rate=5", "--event-size=200", "--secs=0.5", "--warm=0"]].concat());
     for report in [&heavy, &light] {
         assert_eq!((&report["scenario"], &report["frozen"], &report["errors"]), (&"slow".into(), &3.into(), &0.into()), "{report}");

@@ -5,11 +5,13 @@
 //! | `printed` | the commands that `relay serve` prints, typed as they stand |
 //! | `use_of` | devices, API keys, tokens, wrong use |
 //! | `serve` | starts that cannot be, two processes, the ready file, signals, `relay migrate` |
+//! | `configuration` | `--config`, `--print-config`: which value counts, and what is wrong with a file |
 //! | `database` | a database server that is not there, or refuses |
 //! | `clients` | `relay desktop` and `relay phone` against a server that does what each test needs |
 //! | `waiting` | `relay phone` while its desktop is away |
 //! | `watching` | `relay phone … watch` and the demo timeline of `relay desktop` |
 //! | `bench` | `relay bench`: what it starts, prints and leaves behind |
+//! | `drain` | `relay drain` and `relay status` |
 //! | `logs` | which lines there are, and what is in none of them |
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
@@ -19,7 +21,9 @@ mod support;
 
 mod bench;
 mod clients;
+mod configuration;
 mod database;
+mod drain;
 mod logs;
 mod printed;
 mod serve;
@@ -64,6 +68,7 @@ struct Server {
     process: Child,
     start_up_text: Vec<String>,
     url: String,
+    admin_url: String,
 }
 
 impl Server {
@@ -79,8 +84,8 @@ impl Server {
         }
         let ready: Value = serde_json::from_slice(&std::fs::read(directory.path().join("ready.json")).unwrap()).unwrap();
         assert_eq!(ready["pid"], process.id());
-        let url = format!("http://{}", ready["public"].as_str().unwrap());
-        Server { process, start_up_text, url }
+        let [url, admin_url] = ["public", "admin"].map(|listener| format!("http://{}", ready[listener].as_str().unwrap()));
+        Server { process, start_up_text, url, admin_url }
     }
 
     /// The printed commands, as they stand.

@@ -5,6 +5,7 @@ mod support;
 
 mod api_keys;
 mod closes;
+mod drain;
 mod hostile;
 mod issuer_keys;
 mod leases;

@@ -100,7 +100,7 @@ async fn an_event_waits_for_others_no_longer_than_the_interval_and_many_do_not_w
 /// The kernel's buffers are large beside a slow reader's second: that it has no room for a while does not mean that nothing moves.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_reads_slowly_but_steadily_is_not_retired() {
-    const PACE: (usize, Duration) = (32 * KIB, Duration::from_millis(100));
+    const PACE: (usize, Duration) = (5 * KIB, Duration::from_millis(100));
     const SLOW_FOR: Duration = Duration::from_secs(4);
     let rig = Rig::start(&UNPACED, 1).await;
     let mut desktop = rig.desktop().await;

@@ -4,6 +4,7 @@
 //!
 //! | module | shows |
 //! | --- | --- |
+//! | `drains` | the relay leaves while PostgreSQL stalls or refuses |
 //! | `outages` | PostgreSQL refuses or stalls under traffic: routing, answers, health, the log, and what catches up |
 //! | `restarts` | PostgreSQL is restarted under traffic, or greets with an error |
 //! | `storms` | many devices try to register meanwhile |
@@ -16,6 +17,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod drains;
 mod outages;
 mod restarts;
 mod rig;

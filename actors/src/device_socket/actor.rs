@@ -131,7 +131,8 @@ impl DeviceSocket {
     /// lost.
     fn route(&mut self, input: Input, held: Held, ctx: &mut WebsocketContext<Self>) {
         let Some(router) = &self.router else { return };
-        match mailbox::offer(router, Routed { input, held }) {
+        let work = self.directory.drain().begin_work();
+        match mailbox::offer(router, Routed { input, held, work }) {
             Ok(()) => {}
             Err(Refused::Full(routed)) => ctx.wait(router.send(routed).into_actor(self).map(|_sent, _, _| ())),
             Err(Refused::Gone(_)) => self.close(CloseReason::RouterFailed, ctx),

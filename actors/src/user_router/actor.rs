@@ -9,6 +9,7 @@ use crate::{
     counters::Counters,
     device_socket::{Held, Link, Refused, Registration},
     directory::{Directory, RouterId, Visit},
+    drain::Work,
     mailbox,
     persistence::LookUp,
     supervisor::{ArmGrace, Services, Supervisor},
@@ -58,6 +59,7 @@ pub struct Registering {
 pub(crate) struct Register {
     pub(crate) registering: Registering,
     pub(crate) visit: Visit,
+    pub(crate) work: Work,
 }
 
 /// Something that happened, from a sender whose socket keeps the router alive, or that does not matter without it.
@@ -71,6 +73,7 @@ pub struct Step(pub Input);
 pub(crate) struct Routed {
     pub(crate) input: Input,
     pub(crate) held: Held,
+    pub(crate) work: Work,
 }
 
 /// Something that happened, whose sender waits until it has been handled.
@@ -132,13 +135,14 @@ impl UserRouter {
         }
     }
 
-    fn step(&mut self, input: Input, ctx: &mut Context<Self>) {
+    /// `work` ends when every effect has been handed on; a look-up takes it along to its own step.
+    fn step(&mut self, input: Input, mut work: Option<Work>, ctx: &mut Context<Self>) {
         let now = Now { monotonic: clock::now(), wall: EpochMs::now() };
         let closed = if let Input::SocketClosed { socket } = input { Some(socket) } else { None };
         self.core.handle(now, input, &mut self.effects);
         while let Some(effect) = self.effects.pop() {
             if let Effect::LookUp { socket, devices } = effect {
-                self.look_up(socket, devices, ctx);
+                self.look_up(socket, devices, work.take(), ctx);
             } else if let Some(result) = self.ports.run(effect, now.monotonic) {
                 self.core.handle(now, result, &mut self.effects);
             }
@@ -170,12 +174,12 @@ impl UserRouter {
         let handle = ctx.run_later(at.saturating_duration_since(now), move |this, ctx| {
             tracing::trace!(user = %this.user, reason, "router timer");
             this.timer = None;
-            this.step(Input::Timeout, ctx);
+            this.step(Input::Timeout, None, ctx);
         });
         self.timer = Some((at, handle));
     }
 
-    fn look_up(&mut self, socket: SocketId, devices: Vec<DeviceId>, ctx: &mut Context<Self>) {
+    fn look_up(&mut self, socket: SocketId, devices: Vec<DeviceId>, work: Option<Work>, ctx: &mut Context<Self>) {
         let persistence = self.ports.services.persistence();
         let looking_up = async move { mailbox::ask(&persistence, LookUp { devices }, LOOK_UP_TIMEOUT).await };
         ctx.spawn(looking_up.into_actor(self).map(move |answer, this, ctx| {
@@ -183,7 +187,7 @@ impl UserRouter {
                 Ok(found) => (found.required.map_err(|_policy| Unavailable), found.devices.map_err(|_look_up| Unavailable)),
                 Err(_no_answer) => (Err(Unavailable), Err(Unavailable)),
             };
-            this.step(Input::LookedUp { socket, required, devices }, ctx);
+            this.step(Input::LookedUp { socket, required, devices }, work, ctx);
         }));
     }
 }
@@ -279,7 +283,7 @@ impl Handler<Register> for UserRouter {
             session: SessionId(Uuid::new_v4()),
             token: URL_SAFE_NO_PAD.encode(rand::random::<[u8; RESUME_TOKEN_BYTES]>()),
         };
-        self.step(Input::Register { socket, role, header_target, register, fresh, api_key }, ctx);
+        self.step(Input::Register { socket, role, header_target, register, fresh, api_key }, Some(message.work), ctx);
     }
 }
 
@@ -287,15 +291,15 @@ impl Handler<Step> for UserRouter {
     type Result = ();
 
     fn handle(&mut self, Step(input): Step, ctx: &mut Context<Self>) {
-        self.step(input, ctx);
+        self.step(input, None, ctx);
     }
 }
 
 impl Handler<Routed> for UserRouter {
     type Result = ();
 
-    fn handle(&mut self, Routed { input, held }: Routed, ctx: &mut Context<Self>) {
-        self.step(input, ctx);
+    fn handle(&mut self, Routed { input, held, work }: Routed, ctx: &mut Context<Self>) {
+        self.step(input, Some(work), ctx);
         drop(held);
     }
 }
@@ -305,7 +309,7 @@ impl Handler<Visited> for UserRouter {
 
     fn handle(&mut self, message: Visited, ctx: &mut Context<Self>) {
         drop(message.visit);
-        self.step(message.input, ctx);
+        self.step(message.input, None, ctx);
     }
 }
 

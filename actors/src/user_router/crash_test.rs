@@ -1,7 +1,7 @@
 //! A router that panics: what the framework leaves behind, and that its devices do not notice for long.
 
 #[path = "../../tests/support/mod.rs"]
-mod support;
+pub(super) mod support;
 
 use super::actor::{Crash, Step};
 use crate::{mailbox, user_router::message::Input};

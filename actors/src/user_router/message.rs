@@ -206,6 +206,8 @@ pub enum Input {
         /// `DeviceForgotten`, `NotEligible`, `LoggedOut` or `Revoked`.
         reason: CloseReason,
     },
+    /// The process has closed its sockets: nobody comes back to this router.
+    Clear,
     /// The time that `next_timeout` named has come.
     Timeout,
 }

@@ -9,3 +9,5 @@ pub mod message;
 
 #[cfg(test)]
 mod crash_test;
+#[cfg(test)]
+mod drain_test;

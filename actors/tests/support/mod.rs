@@ -39,6 +39,7 @@ use std::{
     task::{Context, Waker},
     time::Duration,
 };
+use tokio::sync::watch;
 use uuid::Uuid;
 
 pub const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -52,6 +53,8 @@ pub struct MemoryStore {
     pub panics: AtomicBool,
     /// Statuses cannot be written.
     pub away: AtomicBool,
+    /// Look-ups wait until this is false again.
+    pub stalls: watch::Sender<bool>,
 }
 
 #[async_trait]
@@ -74,6 +77,7 @@ impl Store for MemoryStore {
 
     async fn look_up(&self, ids: &[DeviceId]) -> Result<Vec<DeviceFacts>, StoreError> {
         assert!(!self.panics.swap(false, Relaxed), "the store was told to panic");
+        self.stalls.subscribe().wait_for(|stalls| !stalls).await.unwrap();
         Ok(self.devices.lock().unwrap().iter().filter(|row| ids.contains(&row.id)).cloned().collect())
     }
 

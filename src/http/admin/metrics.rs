@@ -16,6 +16,7 @@ use actix_web::{
 };
 use relay_actors::{
     counters::{BUCKETS_MS, Counters, Reply, Tally, Unanswered},
+    drain::Phase,
     persistence::Statement,
     readings::{Events, Readings},
     user_router::message::DropReason,
@@ -36,8 +37,8 @@ pub struct Scraped<'a> {
     pub counters: &'a Counters,
     /// Now.
     pub readings: &'a Readings,
-    /// Whether the process is leaving.
-    pub draining: bool,
+    /// How far the process is with leaving.
+    pub phase: Phase,
     /// Handshakes that were refused, by the code of the answer.
     pub handshakes_refused: &'a Tally,
     /// Of the kernel, if it tells.
@@ -50,7 +51,7 @@ async fn metrics(_: Operator, api: web::Data<Api>) -> HttpResponse {
     let scraped = Scraped {
         counters: &counters,
         readings: &readings,
-        draining: api.relay.is_draining(),
+        phase: api.relay.progress().phase,
         handshakes_refused: api.handshakes.refused(),
         process: ProcessFigures::read(),
     };
@@ -77,7 +78,8 @@ impl Scraped<'_> {
         let (protocol, _) = contract::protocol_versions();
         let version = [("version", env!("CARGO_PKG_VERSION")), ("protocol", protocol)];
         text.gauge("relay_build_info", "Always 1; what runs is in the labels.").series(&version, 1);
-        text.gauge("relay_draining", "1 once the process has begun to leave.").is(u8::from(self.draining));
+        let phases = Phase::ALL.map(|phase| (phase.as_str(), u8::from(phase == self.phase)));
+        text.gauge("relay_drain_phase", "1 for the phase in which the process is.").by("phase", phases);
         let counters = self.counters;
         text.counter("relay_router_failures_total", "Routers that ended by a panic.").is(counters.routers_failed.get());
         text.counter("relay_persistence_restarts_total", "Persistence actors that ended by a panic and were started anew.")

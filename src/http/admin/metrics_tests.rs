@@ -11,7 +11,7 @@ fn idle() -> String {
     let handshakes_refused = Tally::new(["other"]);
     let (counters, readings) = (Counters::default(), Readings::default());
     let process = ProcessFigures::read();
-    Scraped { counters: &counters, readings: &readings, draining: false, handshakes_refused: &handshakes_refused, process }.to_text()
+    Scraped { counters: &counters, readings: &readings, phase: Phase::Serving, handshakes_refused: &handshakes_refused, process }.to_text()
 }
 
 fn parsed(text: &str) -> Scrape {
@@ -64,7 +64,7 @@ fn a_parser_of_the_format_reads_every_line() {
 fn every_series_is_there_before_anything_happened_at_zero() {
     let text = idle();
     for line in text.lines().filter(|line| line.starts_with("relay_") && !line.starts_with("relay_build_info")) {
-        assert!(line.ends_with(" 0"), "{line}");
+        assert!(line.ends_with(" 0") || line == r#"relay_drain_phase{phase="serving"} 1"#, "{line}");
     }
     for series in [
         r#"relay_connections{role="mobile"}"#,
@@ -101,7 +101,7 @@ fn values_are_those_that_were_read_and_counted() {
         ..Readings::default()
     };
     let scraped =
-        Scraped { counters: &counters, readings: &readings, draining: true, handshakes_refused: &handshakes_refused, process: None };
+        Scraped { counters: &counters, readings: &readings, phase: Phase::Closing, handshakes_refused: &handshakes_refused, process: None };
     let text = scraped.to_text();
     let changed: Vec<&str> = text
         .lines()
@@ -111,7 +111,7 @@ fn values_are_those_that_were_read_and_counted() {
     assert_eq!(
         changed,
         [
-            "relay_draining 1",
+            r#"relay_drain_phase{phase="closing"} 1"#,
             r#"relay_connections{role="mobile"} 7"#,
             r#"relay_handshakes_refused_total{code="other"} 1"#,
             r#"relay_rpc_requests_total{class="run",outcome="expired"} 1"#,

@@ -77,6 +77,7 @@ fn every_close_reason_has_a_case() {
             | CloseReason::Saturated => (true, "below"),
             CloseReason::DeviceForgotten | CloseReason::NotEligible => (false, "below"),
             CloseReason::RelayDraining => (true, "below: the new process does not know the session"),
+            CloseReason::ClosedByOperator => (true, "the tests of the admin calls"),
             CloseReason::LoggedOut | CloseReason::Revoked => (false, "the tests of logout and of API keys"),
             CloseReason::UnfinishedMessage => (true, "the router's own test: it takes half a minute to provoke"),
             CloseReason::RouterFailed => (true, "no input makes a router fail"),

@@ -194,6 +194,11 @@ impl Events {
         }
     }
 
+    /// Whether the phone has a lease.
+    pub(super) fn has_lease(&self, now: Instant) -> bool {
+        self.lease.is_some_and(|lease| now < lease.deadline)
+    }
+
     /// Takes the next frame that is due, to be written at once. Timeline frames whose lease has ended are dropped on the way.
     pub(super) fn next_due(&mut self, now: Instant) -> Option<Frame> {
         let has_lease = self.has_lease(now);
@@ -219,11 +224,6 @@ impl Events {
     pub(super) fn clear(&mut self) {
         let closed = self.ended.closed + self.pending.len() as u64;
         *self = Events { lease: self.lease, ended: Ended { closed, ..self.ended }, ..Events::new(self.limits) };
-    }
-
-    /// Whether the phone has a lease that is not over.
-    pub(super) fn has_lease(&self, now: Instant) -> bool {
-        self.lease.is_some_and(|lease| now < lease.deadline)
     }
 
     /// What has left the buffer since the last call.

@@ -327,7 +327,7 @@ fn a_connection_that_begins_to_close_drops_its_events_and_finishes_what_has_begu
         let rig = rig();
         rig.lane.push(text(9)).unwrap();
         let before = rig.lane.queued_bytes();
-        rig.push(regular("x".repeat(2 * SLICE_BYTES_MAX)), Duration::ZERO);
+        rig.push(regular("x".repeat(10 * SLICE_BYTES_MAX)), Duration::ZERO);
         let (mut begun, mut bytes) = (Vec::new(), before);
         while begun.len() < SLICE_BYTES_MAX {
             let Pulled::Slice(slice) = pull_at(&rig.lane, rig.start) else { panic!("nothing to pull") };
@@ -340,7 +340,7 @@ fn a_connection_that_begins_to_close_drops_its_events_and_finishes_what_has_begu
         assert_eq!((rig.lane.queued_bytes(), rig.budget.held()), (bytes, bytes));
         assert_eq!(rig.lane.push_event(regular("late"), rig.start), Err(Refused::Closing));
         let (rest, end) = drain_at(&rig.lane, rig.start + Duration::from_secs(1));
-        let expected = [(1, 9), (1, 2 * SLICE_BYTES_MAX), (8, 2 + reason.text().len())];
+        let expected = [(1, 9), (1, 10 * SLICE_BYTES_MAX), (8, 2 + reason.text().len())];
         assert_eq!((frames(&[begun, rest].concat()), end), (expected.to_vec(), Pulled::Finished { lingers: true }));
         assert_eq!(rig.budget.held(), 0);
     }

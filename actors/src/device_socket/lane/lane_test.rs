@@ -314,9 +314,9 @@ fn what_must_not_be_dropped_goes_one_message_over_the_bound_and_then_ends_the_co
     lane.push(text(MESSAGE_MAX - 5_000)).unwrap();
     // The transport takes something all the time: the small message, and a slice of the large one.
     assert!(matches!((pull(&lane), pull(&lane)), (Pulled::Slice(_), Pulled::Slice(_))));
-    lane.push(text(70_000)).unwrap();
+    lane.push(text(20_000)).unwrap();
     assert!(!lane.is_closing() && lane.queued_bytes() <= 10_000 + MESSAGE_MAX);
-    assert_eq!(lane.push(text(70_000)), Err(Refused::Full));
+    assert_eq!(lane.push(text(20_000)), Err(Refused::Full));
     assert_eq!(lane.push(text(1)), Err(Refused::Closing));
     assert_eq!(lane.end_reason().name(), "saturated");
     assert!(lane.queued_bytes() < MESSAGE_MAX, "only the message that has begun is left");

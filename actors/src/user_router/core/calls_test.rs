@@ -380,7 +380,7 @@ fn once_the_process_leaves_nothing_is_forwarded_and_what_is_open_goes_on() {
     let mut h = Harness::new();
     let (desk, phone, alone) = (h.desktop(0), h.phone(0, 0), h.phone(0, 1));
     h.forwarded(phone, "a");
-    h.drain.begin();
+    h.drain.begin(h.now.monotonic);
     assert_eq!(h.call(phone, "b"), [format!("{phone} refusal b -32024")]);
     assert_eq!(h.call(phone, "a"), [format!("{phone} refusal a -32024")], "before an id in flight is named");
     assert_eq!(h.call(alone, "b"), [format!("{alone} refusal b -32024")], "and before the desktop's state");

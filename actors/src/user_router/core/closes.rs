@@ -76,6 +76,15 @@ impl UserCore {
         }
     }
 
+    /// Ends resume sessions and reconnect waits without a word, since devices go on at another process and tell their presence there.
+    /// With a socket that has not ended nothing changes: its end is on the way.
+    pub(super) fn on_clear(&mut self) {
+        if self.routes.is_empty() && self.registrations.is_empty() {
+            self.sessions.clear();
+            self.statuses.clear();
+        }
+    }
+
     fn on_phone_lost(&mut self, now: Now, route: Route, reason: PresenceReason, effects: &mut Effects) {
         self.end_lease(now, route, effects);
         let phone = route.device();
@@ -99,6 +108,7 @@ fn presence_reason(reason: CloseReason) -> PresenceReason {
         | CloseReason::TooLarge
         | CloseReason::UnfinishedMessage
         | CloseReason::RelayDraining
+        | CloseReason::ClosedByOperator
         | CloseReason::RegistrationTimeout
         | CloseReason::Replaced
         | CloseReason::RouterFailed => PresenceReason::SocketClosed,

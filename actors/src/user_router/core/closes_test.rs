@@ -1,6 +1,7 @@
 //! Closes of many at once: an API key that is revoked, an account that logs out.
 
 use super::testing::{Harness, desktop, key, phone, register, route, session, token};
+use crate::user_router::message::Input;
 use relay_protocol::{close::CloseReason, id::Route};
 
 #[test]
@@ -125,4 +126,19 @@ fn logging_an_account_out_ends_everything_and_leaves_nothing() {
     }
     assert_eq!(h.log_out(), [""; 0]);
     assert_eq!(h.close_device(phone(0), CloseReason::LoggedOut), [""; 0]);
+}
+
+/// A process that has closed its sockets tells nobody of devices that go on elsewhere.
+#[test]
+fn a_router_lets_go_of_what_it_keeps_once_nobody_is_connected() {
+    let mut h = Harness::new();
+    let (desktop, phone) = (h.desktop(0), h.phone(0, 0));
+    h.close(desktop);
+    assert_eq!(h.step(Input::Clear), [""; 0]);
+    let kept = h.core.observe();
+    assert_eq!((kept.phones, kept.waiting, kept.sessions), (1, 1, 2), "a socket's end is on the way");
+    h.close(phone);
+    assert_eq!(h.step(Input::Clear), [""; 0]);
+    assert!(h.core.is_idle() && h.core.next_timeout().is_none());
+    assert_eq!(h.grace_elapsed(0, desktop), [""; 0]);
 }

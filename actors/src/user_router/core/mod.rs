@@ -229,6 +229,7 @@ impl UserCore {
             Input::Retire { socket, reason } => self.on_retire(now, socket, reason, effects),
             Input::GraceElapsed { desktop, generation } => self.on_grace_elapsed(now.wall, desktop, generation, effects),
             Input::CloseAllOf { whose, reason } => self.on_close_all_of(now, whose, reason, effects),
+            Input::Clear => self.on_clear(),
             Input::Timeout => {}
         }
         debug_assert_eq!(self.check_invariants(), Ok(()));

@@ -115,6 +115,10 @@ impl Statuses {
         self.states().filter(|&(desktop, state)| is_of(desktop, state)).map(|(desktop, _)| desktop).collect()
     }
 
+    pub(super) fn clear(&mut self) {
+        self.desktops.clear();
+    }
+
     fn change(&mut self, desktop: DeviceId, status: Status) {
         self.revision = self.revision.saturating_add(1);
         self.desktops.insert(desktop, status);

@@ -27,7 +27,7 @@ fn once_the_process_leaves_nobody_registers_but_who_was_being_decided() {
     let mut h = Harness::new();
     let (early, late) = (h.new_socket(), h.new_socket());
     h.begin(early, DESK, register(DESK));
-    h.drain.begin();
+    h.drain.begin(h.now.monotonic);
     let wrong_version = Register { relay_protocol_version: Some("new".into()), ..register(DESK) };
     assert_eq!(h.begin(late, DESK, wrong_version), [format!("{late} failed relayDraining")], "before any other check");
     assert_eq!(h.found(late, DESK), [""; 0]);

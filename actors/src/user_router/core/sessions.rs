@@ -72,6 +72,11 @@ impl Sessions {
         self.forget_sweep_if_empty();
     }
 
+    pub(super) fn clear(&mut self) {
+        self.by_route.clear();
+        self.forget_sweep_if_empty();
+    }
+
     pub(super) fn sweep(&mut self, now: Instant) {
         if self.next_sweep.is_some_and(|sweep| sweep <= now) {
             self.by_route.retain(|_, session| session.expires > now);

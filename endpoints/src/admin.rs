@@ -1,0 +1,69 @@
+//! The admin listener's calls about the process: how it is, and to have it leave.
+
+pub use crate::api::ApiError;
+use crate::{address::RelayAddress, api::Api};
+use reqwest::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::fmt;
+
+/// How far a process is with leaving. Fields that a newer relay adds are skipped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainProgress {
+    /// `serving`, `draining`, `closing` or `drained`.
+    pub phase: String,
+    /// Registrations that are being decided and messages on their way; once the drain has begun, those that were there by then.
+    pub in_flight: u64,
+    /// Open sockets.
+    pub sockets_left: u64,
+    /// Since the drain began, in milliseconds.
+    pub elapsed_ms: u64,
+}
+
+impl DrainProgress {
+    /// Whether nothing is left to wait for.
+    pub fn is_drained(&self) -> bool {
+        self.phase == "drained"
+    }
+}
+
+impl fmt::Display for DrainProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DrainProgress { phase, in_flight, sockets_left, elapsed_ms } = self;
+        let (seconds, tenths) = (elapsed_ms / 1_000, elapsed_ms % 1_000 / 100);
+        write!(f, "{phase}: {in_flight} in flight, {sockets_left} sockets left, {seconds}.{tenths} s")
+    }
+}
+
+/// A client of the admin listener.
+#[derive(Clone)]
+pub struct Admin {
+    api: Api,
+}
+
+impl Admin {
+    /// A client; nothing is sent yet.
+    ///
+    /// # Errors
+    /// The system's HTTP client cannot be set up.
+    pub fn new(address: RelayAddress, token: String) -> Result<Self, ApiError> {
+        Ok(Admin { api: Api::new(address, token)? })
+    }
+
+    /// Has the process leave, and end once it is drained if so asked. Asking again changes nothing and tells how far it is.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub async fn drain(&self, exit_after_drain: bool) -> Result<DrainProgress, ApiError> {
+        self.api.json(Method::POST, "/admin/drain", Some(&json!({"exitAfterDrain": exit_after_drain}))).await
+    }
+
+    /// What the process tells of itself.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub async fn status(&self) -> Result<Value, ApiError> {
+        self.api.json(Method::GET, "/admin/status", None::<&()>).await
+    }
+}
