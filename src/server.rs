@@ -28,6 +28,8 @@ pub struct Parts {
     pub device_link: Mount,
     /// Sees each public connection.
     pub on_connect: OnConnect,
+    /// Of the public listener; none where it speaks plain HTTP.
+    pub tls: Option<rustls::ServerConfig>,
 }
 
 /// What a serving process says about itself, in the ready file and to [`run`]'s caller.
@@ -92,6 +94,7 @@ pub async fn run(
 
     let (public_api, device_link, on_connect) = (api.clone(), parts.device_link, parts.on_connect);
     let workers = available_parallelism().map_or(1, NonZero::get);
+    let connections = connections_per_worker(raise_descriptor_limit(), workers);
     let public = HttpServer::new(move || {
         App::new()
             .wrap(from_fn(end_unread))
@@ -99,7 +102,10 @@ pub async fn run(
             .configure(|routes| public_routes(routes, public_api.clone(), &device_link))
     })
     .workers(workers)
-    .max_connections(connections_per_worker(raise_descriptor_limit(), workers))
+    .max_connections(connections)
+    // Handshakes in progress have no bound of their own: with the server's 256, as many peers that say nothing would shut everybody out.
+    .max_connection_rate(connections)
+    .tls_handshake_timeout(config.request_head_timeout.0)
     .tcp_nodelay(true)
     .backlog(ACCEPT_BACKLOG)
     // The server times the head of a connection's first request only, so a connection ends behind its first answer; what was sent
@@ -109,8 +115,11 @@ pub async fn run(
     .client_disconnect_timeout(DISCONNECT_TIMEOUT)
     .shutdown_timeout(STOP_TIMEOUT.as_secs())
     .disable_signals()
-    .on_connect(move |connection, extensions| on_connect(connection, extensions))
-    .bind(config.listen.to_string())
+    .on_connect(move |connection, extensions| on_connect(connection, extensions));
+    let public = match parts.tls {
+        Some(tls) => public.bind_rustls_0_23(config.listen.to_string(), tls),
+        None => public.bind(config.listen.to_string()),
+    }
     .map_err(|error| ServeError::Bind { flag: "--listen", address: config.listen.clone(), error })?;
 
     let admin = HttpServer::new(move || {
@@ -199,7 +208,7 @@ mod tests {
     }
 
     fn parts() -> Parts {
-        Parts { api: Fixture::new().into_api(), device_link: no_device_link(), on_connect: Arc::new(|_, _| {}) }
+        Parts { api: Fixture::new().into_api(), device_link: no_device_link(), on_connect: Arc::new(|_, _| {}), tls: None }
     }
 
     async fn get(address: SocketAddr, path: &str, authorization: Option<String>) -> (u16, Value) {

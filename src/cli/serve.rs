@@ -18,7 +18,7 @@ use crate::{
     secrets::{ADMIN_TOKEN_FILE, JWT_SECRET_FILE, Secret, SecretError, load_or_generate, prepare_data_dir},
     server::{self, Parts},
     signals::EndSignals,
-    telemetry, wiring,
+    telemetry, tls, wiring,
 };
 use relay_actors::device_socket::Rate;
 use std::{ffi::OsString, sync::Arc};
@@ -42,6 +42,8 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     telemetry::init(&config.log, config.log_format).map_err(CliError::failed)?;
     let jwks = config.jwks.as_ref().map(Jwks::open).transpose();
     let (jwks, jwks_reader) = jwks.map_err(|error| CliError::usage(format!("--jwks {error}")))?.unzip();
+    let tls = config.tls_files().map_err(CliError::usage)?.map(tls::open).transpose();
+    let (tls, tls_renewal) = tls.map_err(CliError::usage)?.unzip();
     prepare_data_dir(&config.data_dir).map_err(CliError::data_dir)?;
     let jwt_secret = match (&config.jwt_secret, &jwks) {
         // Who names an issuer does not want tokens of somebody else, so none are made possible.
@@ -66,6 +68,9 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             // It ends with this thread's arbiter.
             actix_web::rt::spawn(reader.run());
         }
+        if let Some(renewal) = tls_renewal {
+            actix_web::rt::spawn(renewal.run());
+        }
         let actors = wiring::start_actors(config, store.clone());
         // They start here: an actor that is dropped before its start, since serving fails at once, starts where no runtime is, and panics.
         tokio::task::yield_now().await;
@@ -79,7 +84,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             handshakes: Handshakes::new(handshakes, config.trusted_proxies.clone()),
         };
         let on_connect = Arc::new(device_link::on_connect(config.silence_timeout.0));
-        let parts = Parts { api, device_link: actors.device_link, on_connect };
+        let parts = Parts { api, device_link: actors.device_link, on_connect, tls };
         let stop = async move {
             signals.next().await;
             tracing::info!("stopping");
