@@ -50,12 +50,16 @@ impl Pair {
         fs::copy(tls_file(of), self.path("new")).unwrap();
         fs::rename(self.path("new"), self.path(file)).unwrap();
     }
+}
 
-    async fn relay(&self, flags: &[&str]) -> RelayProcess {
-        let (certificate, key) = (self.path("cert.pem"), self.path("key.pem"));
-        let tls = ["--tls-cert", certificate.to_str().unwrap(), "--tls-key", key.to_str().unwrap()];
-        RelayProcess::start(&[&tls, flags].concat()).await
-    }
+/// A relay with this pair.
+async fn relay_with(certificate: &Path, key: &Path, flags: &[&str]) -> RelayProcess {
+    let tls = ["--tls-cert", certificate.to_str().unwrap(), "--tls-key", key.to_str().unwrap()];
+    RelayProcess::start(&[&tls, flags].concat()).await
+}
+
+async fn relay(flags: &[&str]) -> RelayProcess {
+    relay_with(&tls_file("issuer.pem"), &tls_file("issuer.key"), flags).await
 }
 
 fn trusting(name: &str) -> TlsClient {
@@ -84,7 +88,7 @@ async fn output(mut command: Command) -> Output {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_relays_own_clients_call_over_https_and_wss_those_whom_they_trust() {
-    let relay = Pair::of("issuer").relay(&[]).await;
+    let relay = relay(&[]).await;
     let user = fresh_user().to_string();
     let mut devices = Vec::new();
     for role in ["desktop", "mobile"] {
@@ -110,7 +114,7 @@ async fn the_relays_own_clients_call_over_https_and_wss_those_whom_they_trust() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_1_2_and_1_3_are_spoken_and_nothing_but_http_1_1_is_agreed_on() {
-    let relay = Pair::of("issuer").relay(&[]).await;
+    let relay = relay(&[]).await;
     let authority = tls_file("issuer-ca.pem");
     for version in [&TLS12, &TLS13] {
         let client = TlsClient::speaking(&authority, &[version], &["h2", "http/1.1"]);
@@ -128,7 +132,7 @@ async fn tls_1_2_and_1_3_are_spoken_and_nothing_but_http_1_1_is_agreed_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewed_pair_is_used_without_a_restart_a_broken_one_is_not_and_open_sockets_live_on() {
     let pair = Pair::of("issuer");
-    let relay = pair.relay(&[]).await;
+    let relay = relay_with(&pair.path("cert.pem"), &pair.path("key.pem"), &[]).await;
     let (former, renewed) = (trusting("issuer-ca.pem"), trusting("renewed.pem"));
     let tunnel = TlsTunnel::start(&relay, former.clone()).await;
     let account = Account::at(tunnel.address(), 1, 1).await;
@@ -161,7 +165,7 @@ async fn a_renewed_pair_is_used_without_a_restart_a_broken_one_is_not_and_open_s
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_that_reads_nothing_under_tls_is_retired_and_its_connection_ended() {
     const REPLIES: usize = 64;
-    let relay = Pair::of("issuer").relay(&["--max-message", "256KiB", "--outbound-limit", "1MiB"]).await;
+    let relay = relay(&["--max-message", "256KiB", "--outbound-limit", "1MiB"]).await;
     let tunnel = TlsTunnel::start(&relay, trusting("issuer-ca.pem")).await;
     let account = Account::at(tunnel.address(), 1, 2).await;
     let mut desktop = registered(&account.raw_desktop(), account.desktops[0]).await;
@@ -199,7 +203,7 @@ async fn handshakes_that_do_not_end_shut_nobody_out() {
     // More than the server has in progress at once on all its workers unless told otherwise: 256 on each.
     let workers = std::thread::available_parallelism().unwrap().get();
     let silent_count = 300 * workers.min(scaled(4, 16));
-    let relay = Pair::of("issuer").relay(&["--request-head-timeout", "10m"]).await;
+    let relay = relay(&["--request-head-timeout", "10m"]).await;
     let mut silent = Vec::new();
     for _ in 0..silent_count {
         silent.push(RawSocket::connect(relay.ready().public, None).await);
@@ -213,7 +217,8 @@ async fn handshakes_that_do_not_end_shut_nobody_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handshake_that_does_not_end_is_ended() {
     const TIMEOUT: Duration = Duration::from_secs(1);
-    let relay = Pair::of("issuer").relay(&["--request-head-timeout", "1s"]).await;
+    let relay = relay(&["--request-head-timeout", "1s"]).await;
+    assert!(is_answered(&relay, &trusting("issuer-ca.pem")).await);
     let descriptors = relay.descriptors();
     // The header of a ClientHello, and a part of it.
     for sent in [&b""[..], b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"] {
@@ -230,7 +235,7 @@ async fn a_handshake_that_does_not_end_is_ended() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plain_http_to_a_tls_port_and_tls_to_a_plain_port_harm_nobody() {
-    let (secure, plain) = (Pair::of("issuer").relay(&[]).await, RelayProcess::start(&[]).await);
+    let (secure, plain) = (relay(&[]).await, RelayProcess::start(&[]).await);
     for _ in 0..20 {
         let mut socket = RawSocket::connect(secure.ready().public, None).await;
         socket.write(LIVEZ.as_bytes()).await;

@@ -4,6 +4,7 @@ use super::relay_process::RelayProcess;
 use relay_endpoints::address::RelayAddress;
 use rustls::{
     ClientConfig, RootCertStore, SupportedProtocolVersion,
+    client::Resumption,
     crypto::ring,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
     version::{TLS12, TLS13},
@@ -40,6 +41,8 @@ impl TlsClient {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider())).with_protocol_versions(versions).unwrap();
         let mut config = builder.with_root_certificates(roots).with_no_client_auth();
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        // A session that is resumed shows no certificate.
+        config.resumption = Resumption::disabled();
         TlsClient { config: Arc::new(config) }
     }
 
