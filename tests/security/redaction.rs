@@ -204,7 +204,7 @@ impl Search {
             Frame::close(999, MARK),
         ] {
             let mut socket = registered(&account.raw_desktop(), device).await;
-            eprintln!("DBG {frame:?}"); socket.frame(&frame).await;
+            socket.frame(&frame).await;
             let closed = socket.closed(PATIENCE).await;
             self.add(format!("{frame:?}"), closed.map(|(_, reason)| reason).unwrap_or_default());
         }
