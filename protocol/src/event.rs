@@ -3,7 +3,7 @@
 //! Of a timeline frame the relay reads three fields and takes one out; everything else passes byte for byte.
 
 use crate::{
-    envelope::{EventFields, InterestFields, Key, string},
+    envelope::{EventFields, InterestFields, string},
     error::FrameError,
     id::{AuthorizationGeneration, DeviceId},
     limits::{EVENT_NAME_BYTES_MAX, SESSION_ID_BYTES_MAX, TIMELINE_KEY_BYTES_MAX},
@@ -15,7 +15,7 @@ use serde::{
     de::{MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
-use std::{fmt, marker::PhantomData, sync::Arc};
+use std::{fmt, sync::Arc};
 
 /// A phone takes, renews or gives up its lease.
 pub const INTEREST: &str = "chat:timeline-interest";
@@ -251,16 +251,17 @@ impl<'de> Visitor<'de> for TimelineVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TimelineFields<'de>, A::Error> {
         let mut fields = TimelineFields::default();
         let mut before = None;
-        while let Some(key) = map.next_key_seed(Key(PhantomData))? {
+        // Not decoded by the parser: a key that passes through may hold a lone surrogate, like any value.
+        while let Some(key) = map.next_key::<&RawValue>()? {
             let value: &RawValue = map.next_value()?;
-            let field = match &*key {
-                "appSessionId" => Some(&mut fields.session),
-                "authorizationGeneration" => {
+            let field = match string(key).as_deref() {
+                Some("appSessionId") => Some(&mut fields.session),
+                Some("authorizationGeneration") => {
                     fields.before_generation = before;
                     Some(&mut fields.generation)
                 }
-                "timelineKey" => Some(&mut fields.key),
-                _ => None,
+                Some("timelineKey") => Some(&mut fields.key),
+                Some(_) | None => None,
             };
             if let Some(field) = field {
                 fields.has_twice |= field.is_some();
@@ -418,7 +419,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_timeline_frame_passes_as_it_came() {
-        let rest = "\"n\":[1.0,1E400,-0,9007199254740993],\"\":\"\\ud800\\/\",\"b\":1,\"b\":2,\"authorizationgeneration\":{\"authorizationGeneration\":1}";
+        let rest = "\"n\":[1.0,1E400,-0,9007199254740993],\"\\ud800\":\"\\ud800\\/\",\"\":0,\"b\":1,\"b\":2,\"authorizationgeneration\":{\"authorizationGeneration\":1}";
         let payload = format!("{{\"appSessionId\":\" s::skills-agent\",{rest},\"authorizationGeneration\":\"{GENERATION}\"}}");
         assert_eq!(stripped(&payload), format!("{{\"appSessionId\":\" s::skills-agent\",{rest}}}"));
         assert_eq!(timeline(&payload).session, BaseSession::read("s").unwrap());

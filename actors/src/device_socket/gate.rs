@@ -89,7 +89,7 @@ pub struct Gate {
     dropping: bool,
     /// Messages and pings for which there was no token, and that nobody has counted yet.
     dropped: u64,
-    /// Frames that have passed whole, and that nobody has counted yet.
+    /// Frames and pieces that have passed whole, and that nobody has counted yet.
     whole_frames: u64,
     /// The start of the message that is being dropped; none when it will not be answered.
     glance: Option<Glance>,
@@ -196,7 +196,7 @@ impl Gate {
         std::mem::take(&mut self.dropped)
     }
 
-    /// How many frames have passed to their last byte since this was last asked.
+    /// How many frames, as the codec sees them, have passed to their last byte since this was last asked.
     pub fn take_whole_frames(&mut self) -> u64 {
         std::mem::take(&mut self.whole_frames)
     }
@@ -296,6 +296,8 @@ impl Gate {
         self.grew = true;
         let opcode = if begun { self.header.bytes[0] & 0x0f } else { 0x0 };
         let fin = if self.payload_left == 0 { self.header.bytes[0] & 0x80 } else { 0 };
+        // For the codec each piece is a whole frame; the last one is counted with the frame that it ends.
+        self.whole_frames += u64::from(self.payload_left > 0);
         let violation = self.end_frame_if_whole().err();
         Passed { held: piece_header(fin | opcode, taken, mask), bytes: taken, piece: true, judged: taken, violation, ..Passed::default() }
     }
@@ -405,15 +407,16 @@ impl Gate {
         if self.payload_left > 0 {
             return Ok(());
         }
-        self.whole_frames += u64::from(!self.dropping);
         if !self.in_control && self.message.is_some_and(|message| message.last) {
             self.message = None;
         }
         if self.in_close() {
             // A close frame that has come whole ends what counts.
             self.closing = true;
-            return self.judge_close();
+            self.judge_close()?;
         }
+        // One that breaks a rule does not pass whole.
+        self.whole_frames += u64::from(!self.dropping);
         Ok(())
     }
 

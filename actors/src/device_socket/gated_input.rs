@@ -34,7 +34,7 @@ pub(super) struct Intake {
     pub(super) violation: Cell<Option<CloseReason>>,
     /// Bytes that the link has taken for a message that the actor has not received whole.
     pub(super) unfinished_bytes: Cell<usize>,
-    /// Whole frames that the codec has and the actor has not received.
+    /// Whole frames, and pieces of large ones, that the codec has and the actor has not received.
     pub(super) unhandled_frames: Cell<u64>,
 }
 
@@ -49,11 +49,9 @@ pub(super) struct GatedInput {
     without_room: Option<Judged>,
     /// What follows the header that was passed on last.
     next: Option<Bytes>,
-    /// The last piece of a large frame. While it is held, the HTTP layer cannot read into its memory again, and takes a buffer of the
-    /// usual size instead of one that it would keep.
+    /// The last piece of a large frame. While it is held, the HTTP layer cannot read into its memory again: it takes a buffer of the
+    /// usual size instead of keeping the one that grew with the message.
     last_piece: Bytes,
-    /// A piece of a large frame has been passed on and not been taken out of the codec's buffer.
-    in_codec: bool,
     ended: bool,
 }
 
@@ -97,7 +95,6 @@ impl GatedInput {
             without_room: None,
             next: None,
             last_piece: Bytes::new(),
-            in_codec: false,
             ended: false,
         }
     }
@@ -145,15 +142,10 @@ impl Stream for GatedInput {
         if let Some(next) = self.next.take() {
             return Poll::Ready(Some(Ok(next)));
         }
-        if std::mem::take(&mut self.in_codec) {
-            // The codec reads all there is before it looks for a frame. A pause behind each piece keeps its buffer to one.
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
         loop {
             if self.intake.unhandled_frames.get() > 0 {
                 // The codec would take all that comes before it hands on one frame, however slowly they are handled. It has a whole
-                // one now, so the actor polls again by itself when it has handled it.
+                // one now, so the actor polls again by itself when it has handled it. That keeps its buffer to one piece, too.
                 return Poll::Pending;
             }
             if self.ended {
@@ -188,7 +180,6 @@ impl Stream for GatedInput {
                 continue;
             }
             chunk.truncate(passed.bytes);
-            self.in_codec = passed.piece;
             self.last_piece = if passed.piece { chunk.clone() } else { Bytes::new() };
             if passed.held.is_empty() {
                 return Poll::Ready(Some(Ok(chunk)));
@@ -232,6 +223,24 @@ mod tests {
         let passed: Vec<u8> = handled.map(|chunk| chunk.unwrap().to_vec()).concat().await;
         assert_eq!(passed, [text(b"{}"), frame_claiming(0x8a, 0, b"")].concat());
         assert_eq!(counters.rate_limited.get(), 3, "a message in fragments, a ping, a message");
+    }
+
+    /// The codec never has the frame that breaks a rule, so nobody will take it out.
+    #[actix::test]
+    async fn a_close_frame_that_breaks_a_rule_ends_the_input() {
+        for (said, violation) in [(&b"\x03\xed"[..], CloseReason::ProtocolViolation), (b"\x03\xe8\xff", CloseReason::NotUtf8)] {
+            let bytes = frame_claiming(0x88, said.len() as u64, said);
+            let (request, mut payload) = TestRequest::default().set_payload(bytes.clone()).to_http_parts();
+            let payload = Payload::from_request(&request, &mut payload).await.unwrap();
+            let socket = Arc::new(SocketTable::default()).open(Identity::of_jwt(UserId(uuid::Uuid::nil())), Role::Mobile, 1 << 20, None);
+            let input = SharedInput::new(payload, GateLimits::default(), Role::Mobile, clock::now());
+            let intake = Rc::<Intake>::default();
+            let mut gated = GatedInput::new(input, socket.link().clone(), Arc::default(), intake.clone());
+            let passed = gated.next().now_or_never().expect("there is input").expect("the start of the frame").unwrap();
+            assert_eq!(passed, bytes[..bytes.len() - 1]);
+            assert!(gated.next().now_or_never().expect("the end is there").is_none());
+            assert_eq!(intake.violation.get(), Some(violation));
+        }
     }
 
     /// The codec appends all there is to its buffer before it looks for a frame, and keeps the buffer.

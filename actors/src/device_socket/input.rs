@@ -34,7 +34,7 @@ pub(super) struct Judged {
     pub(super) progress: MessageProgress,
     /// Messages and pings that the rate limit swallowed.
     pub(super) dropped: u64,
-    /// Frames that the chunk completes for the codec.
+    /// Frames that the chunk completes for the codec, pieces of large ones among them.
     pub(super) whole_frames: u64,
 }
 

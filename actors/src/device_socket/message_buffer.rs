@@ -6,11 +6,14 @@
 //! once, and neither moved nor held twice while it grows.
 
 use bytes::{Bytes, BytesMut};
-use memmap2::MmapMut;
+use memmap2::{Advice, MmapMut};
 
-/// From this length on a message has memory of its own, in bytes. Mapping costs two calls of the system and a page fault per page,
-/// which is little beside what else is done with so many bytes; what is smaller, the allocator uses again.
-const MAPPED_BYTES_MIN: usize = 128 * 1024;
+/// From this length on a message has memory of its own, in bytes. It costs a page fault per page, so it is for what an allocator would
+/// not use again soon: with 128 KiB, messages of 200 KB took 40 % more CPU.
+const MAPPED_BYTES_MIN: usize = 1024 * 1024;
+/// When this much of a message has come, in bytes, the rest may come in huge pages (2 MiB): one fault instead of 512. Not before,
+/// so that what is only claimed stays free.
+const HUGE_PAGES_FROM: usize = 2 * 1024 * 1024;
 
 /// What has come of a message.
 #[derive(Debug, Default)]
@@ -91,6 +94,10 @@ impl Mapped {
     /// There must be room.
     fn push(&mut self, piece: &[u8]) {
         let end = self.length + piece.len();
+        if (self.length..end).contains(&HUGE_PAGES_FROM) {
+            // Where there are none, the usual pages do.
+            let _ = self.map.advise(Advice::HugePage);
+        }
         self.map[self.length..end].copy_from_slice(piece);
         self.length = end;
     }

@@ -11,7 +11,6 @@ use crate::{
     target::{Link, Target},
     timeline::{self, Plan, Progress},
 };
-use futures_util::future::try_join_all;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::Semaphore, task::JoinSet, time::sleep};
 
@@ -19,6 +18,8 @@ use tokio::{sync::Semaphore, task::JoinSet, time::sleep};
 const PAIR: u32 = 1;
 /// Phones coming at the same time. Each has a call open meanwhile, and a desktop may have 128 (device lane, section 4).
 const LANES: usize = 64;
+/// Between the arrivals of two of them, so that those of a large crowd do not end, and come back, all at the same moment.
+const ARRIVAL: Duration = Duration::from_millis(20);
 /// How often a frozen phone looks whether it still has a connection. It cannot see the end of what it does not read, so it sends a
 /// pong that nobody asked for, and the kernel refuses that on a connection that has ended.
 const LOOK: Duration = Duration::from_millis(100);
@@ -37,8 +38,7 @@ pub(super) async fn prepare(target: &Target, frozen: u16) -> Result<(), Error> {
 }
 
 impl Crowd {
-    /// Connects the desktop and `frozen` phones, which read nothing from now on, and lets the desktop send until the crowd is
-    /// dispersed. `lives` gets how long each connection lasted that the relay ended.
+    /// Connects the desktop, which sends until the crowd is dispersed, and one by one `frozen` phones, which read nothing. `lives` gets how long each connection lasted that the relay ended.
     pub(super) async fn gather(
         target: &Target,
         options: &Options,
@@ -51,11 +51,11 @@ impl Crowd {
         let desktop = target.connect(Peer::desktop(PAIR)).await?;
         let stream = Stream::new(options.event_size);
         tasks.spawn(timeline::desktop(desktop, stream, clock, progress.clone(), recorder.clone()));
-        let links = try_join_all((0..frozen).map(|number| freeze(target, &lanes, number))).await?;
-        for link in links {
-            tasks.spawn(stay(target.clone(), lanes.clone(), link, clock, recorder.clone(), lives.clone()));
-        }
         progress.begin(Plan { start_nanos: clock.nanos(), end_nanos: u64::MAX, per_second: options.event_rate });
+        for number in 0..frozen {
+            tasks.spawn(stay(target.clone(), lanes.clone(), number, clock, recorder.clone(), lives.clone()));
+            sleep(ARRIVAL).await;
+        }
         let lives_before = lives.count();
         Ok(Self { tasks, lives, lives_before })
     }
@@ -74,20 +74,19 @@ async fn freeze(target: &Target, lanes: &Semaphore, number: u16) -> Result<Link,
 }
 
 /// Reads nothing, and comes back whenever the relay has ended the connection.
-async fn stay(target: Target, lanes: Arc<Semaphore>, mut link: Link, clock: Clock, recorder: Arc<Recorder>, lives: Arc<Recorder>) {
-    let number = link.peer.number;
+async fn stay(target: Target, lanes: Arc<Semaphore>, number: u16, clock: Clock, recorder: Arc<Recorder>, lives: Arc<Recorder>) {
     loop {
-        let since = clock.nanos();
-        while link.sender.pong(b"").await.is_ok() {
-            sleep(LOOK).await;
-        }
-        lives.record(clock.nanos() - since);
-        link = match freeze(&target, &lanes, number).await {
+        let mut link = match freeze(&target, &lanes, number).await {
             Ok(link) => link,
             Err(error) => {
                 recorder.fail(|| format!("frozen phone {number}: {error}"));
                 return;
             }
         };
+        let since = clock.nanos();
+        while link.sender.pong(b"").await.is_ok() {
+            sleep(LOOK).await;
+        }
+        lives.record(clock.nanos() - since);
     }
 }

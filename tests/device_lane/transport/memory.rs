@@ -34,7 +34,7 @@ async fn ping(socket: &mut RawSocket) {
             Received::Frame { opcode: opcode::PONG, .. } => return,
             // The relay's own.
             Received::Frame { opcode: opcode::PING, .. } => {}
-            other => panic!("no pong, but {other:?}"),
+            Received::Frame { .. } | Received::End | Received::EndInsideFrame | Received::Reset | Received::Nothing => panic!("no pong"),
         }
     }
 }
@@ -60,7 +60,7 @@ async fn heavy_connections_that_carried_large_messages_keep_small_buffers_only()
     let mut kept_kib = Vec::new();
     for _ in 0..scaled(3, 10) {
         for phone in &mut phones {
-            exchange(phone, &mut desktop, scaled(MIB, 32 * MIB)).await;
+            exchange(phone, &mut desktop, scaled(2 * MIB, 32 * MIB)).await;
         }
         for socket in phones.iter_mut().chain([&mut desktop]) {
             ping(socket).await;

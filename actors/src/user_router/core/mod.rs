@@ -82,8 +82,8 @@ pub struct CoreConfig {
     pub instance: RelayInstanceId,
     /// Keys the fingerprints of requests, so that a client cannot make two of them look alike.
     pub hashing: RandomState,
-    /// Revisions of presence and of timeline interest count up from here. Above any that an earlier router of this account used, since clients ignore lower ones
-    /// from one instance: milliseconds since the process started will do, which no router outruns.
+    /// Revisions of presence and of timeline interest count up from here. Above any that an earlier router of this account used, since
+    /// clients ignore lower ones from one instance: milliseconds since the process started will do.
     pub revision_base: u64,
     /// A resume session's life from its last RPC.
     pub resume_ttl: Duration,
