@@ -3,7 +3,7 @@
 
 use crate::support::{
     account::Account,
-    neighbours::{Neighbours, Runner, slowest},
+    neighbours::Neighbours,
     raw_socket::{Frame, RawSocket, Received, opcode},
     relay_process::RelayProcess,
     scale::scaled,
@@ -11,7 +11,6 @@ use crate::support::{
 };
 use relay_endpoints::devices::NewDevice;
 use relay_protocol::device::Role;
-use serde_json::json;
 use std::{
     sync::{
         Arc,
@@ -23,12 +22,27 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// What an orchestrator that restarts processes commonly waits for.
 const HEALTH_MAX: Duration = Duration::from_secs(1);
-/// Within this, people notice nothing.
+/// Of 99 of 100 round trips: within this, people notice little.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(1);
 const NOISY: usize = 5;
 
 /// The limits that a relay has by itself; tests raise them otherwise.
 const LIMITS: [&str; 4] = ["--rate-burst", "300", "--rate-per-second", "150"];
+
+/// Between two round trips of a normal client: it stays within the limits.
+const ROUND_TRIP_PAUSE: Duration = Duration::from_millis(50);
+
+/// A normal client until told to stop: how long each round trip took.
+async fn round_trips(mut pair: Neighbours, stop: Arc<AtomicBool>) -> Vec<Duration> {
+    let mut taken = Vec::new();
+    while !stop.load(Relaxed) {
+        let begun = Instant::now();
+        pair.round_trip().await;
+        taken.push(begun.elapsed());
+        sleep(ROUND_TRIP_PAUSE).await;
+    }
+    taken
+}
 
 /// Sends what costs most over one socket after the other, until told to stop: registrations, large requests, small ones.
 async fn sockets(account: Arc<Account>, index: usize, stop: Arc<AtomicBool>, limited: Arc<AtomicUsize>) {
@@ -75,11 +89,11 @@ async fn heavy_an_account_at_line_rate_delays_neither_health_nor_others() {
     let account = Arc::new(Account::new(&relay, 1, NOISY).await);
     let mut desktop = registered(&account.raw_desktop(), account.desktops[0]).await;
     let desktop = tokio::spawn(async move { desktop.discard(usize::MAX, Duration::MAX).await });
-    let mut runners = Vec::new();
-    for _ in 0..scaled(8, 100) {
-        runners.push(Runner::start(Neighbours::start(&relay).await));
-    }
     let (stop, limited) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let mut normal = Vec::new();
+    for _ in 0..scaled(10, 100) {
+        normal.push(tokio::spawn(round_trips(Neighbours::start(&relay).await, stop.clone())));
+    }
     let mut noise = Vec::new();
     for index in 0..NOISY {
         noise.push(tokio::spawn(sockets(account.clone(), index, stop.clone(), limited.clone())));
@@ -91,18 +105,22 @@ async fn heavy_an_account_at_line_rate_delays_neither_health_nor_others() {
     while Instant::now() < until {
         for address in [relay.ready().public, relay.ready().admin] {
             let asked = timeout(HEALTH_MAX, client.get(format!("http://{address}/livez")).send()).await;
-            assert_eq!(asked.expect("health answers in time").unwrap().status(), 200, "{}", json!({"checks": checks}));
+            assert_eq!(asked.expect("health answers in time").unwrap().status(), 200, "check {checks}");
         }
         checks += 1;
         sleep(Duration::from_millis(50)).await;
     }
-    let (pairs, slowest) = slowest(runners).await;
     stop.store(true, Relaxed);
+    let mut taken = Vec::new();
+    for pair in normal {
+        taken.extend(pair.await.unwrap());
+    }
     for task in noise {
         task.await.unwrap();
     }
-    assert!(slowest < ROUND_TRIP_MAX, "a round trip of another account took {slowest:?}");
+    taken.sort_unstable();
+    let p99 = taken[taken.len() * 99 / 100];
+    assert!(p99 < ROUND_TRIP_MAX, "the 99th percentile of {} round trips of others is {p99:?}", taken.len());
     assert!(limited.load(Relaxed) > 0, "nothing of the noise was refused");
-    drop(pairs);
     desktop.abort();
 }
