@@ -43,7 +43,7 @@ impl Renewal {
                 tracing::info!(file = %self.files.certificate.display(), "tls certificate renewed");
             }
             Err(error) => {
-                if let Some(fault) = self.faults.to_tell(error.to_string()) {
+                if let Some(fault) = self.faults.next_to_tell(error.to_string()) {
                     tracing::warn!(fault, "the new tls certificate cannot be used, the one before it stays in use");
                 }
             }
@@ -63,7 +63,7 @@ impl Faults {
         *self = Faults::default();
     }
 
-    fn to_tell(&mut self, fault: String) -> Option<String> {
+    fn next_to_tell(&mut self, fault: String) -> Option<String> {
         if self.last.as_ref() != Some(&fault) {
             *self = Faults { last: Some(fault), is_told: false };
             return None;
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_fault_that_lasts_is_told_once() {
         let mut faults = Faults::default();
-        let mut told = |fault: &str| faults.to_tell(fault.to_owned());
+        let mut told = |fault: &str| faults.next_to_tell(fault.to_owned());
         assert_eq!(told("half written"), None);
         assert_eq!(told("half written").as_deref(), Some("half written"));
         assert_eq!((told("half written"), told("half written")), (None, None));
@@ -95,13 +95,13 @@ mod tests {
     fn a_fault_that_is_gone_is_told_again_when_it_returns() {
         let mut faults = Faults::default();
         for _ in 0..2 {
-            assert_eq!(faults.to_tell("absent".to_owned()), None);
+            assert_eq!(faults.next_to_tell("absent".to_owned()), None);
             faults.clear();
         }
-        assert_eq!(faults.to_tell("absent".to_owned()), None);
-        assert!(faults.to_tell("absent".to_owned()).is_some());
+        assert_eq!(faults.next_to_tell("absent".to_owned()), None);
+        assert!(faults.next_to_tell("absent".to_owned()).is_some());
         faults.clear();
-        assert_eq!(faults.to_tell("absent".to_owned()), None);
-        assert!(faults.to_tell("absent".to_owned()).is_some());
+        assert_eq!(faults.next_to_tell("absent".to_owned()), None);
+        assert!(faults.next_to_tell("absent".to_owned()).is_some());
     }
 }
