@@ -39,7 +39,7 @@ impl MessageBuffer {
     pub(super) fn extend(&mut self, piece: &[u8], claimed: usize) {
         let length = self.as_slice().len() + piece.len();
         if length > self.capacity() {
-            self.grow(length.max(claimed));
+            self.grow(length, claimed);
         }
         match self {
             MessageBuffer::Empty => {}
@@ -73,16 +73,18 @@ impl MessageBuffer {
         }
     }
 
-    /// Room for so many bytes, and for twice what there was: fragments claim one by one.
-    fn grow(&mut self, needed: usize) {
-        let capacity = needed.max(2 * self.capacity());
-        if capacity >= MAPPED_BYTES_MIN
-            && let Ok(map) = MmapMut::map_anon(capacity)
-        {
-            let mut mapped = Mapped { map, length: 0 };
-            mapped.push(self.as_slice());
-            *self = MessageBuffer::Mapped(mapped);
-            return;
+    /// Room for so many bytes, for what is claimed, and for twice what there was: fragments claim one by one.
+    fn grow(&mut self, length: usize, claimed: usize) {
+        let mut capacity = length.max(claimed).max(2 * self.capacity());
+        if capacity >= MAPPED_BYTES_MIN {
+            if let Ok(map) = MmapMut::map_anon(capacity) {
+                let mut mapped = Mapped { map, length: 0 };
+                mapped.push(self.as_slice());
+                *self = MessageBuffer::Mapped(mapped);
+                return;
+            }
+            // The allocator would have no more than the system has, and ends the process: it is asked for what has come, not for claims.
+            capacity = length.max(2 * self.as_slice().len());
         }
         let mut bytes = BytesMut::with_capacity(capacity);
         bytes.extend_from_slice(self.as_slice());
