@@ -19,6 +19,7 @@ use crate::{
         MAX_MESSAGE_BYTES_MIN, REQUEST_HEAD_TIMEOUT, SECRET_BYTES_MIN,
     },
     secrets::Secret,
+    tls::PairFiles,
 };
 use relay_actors::store::postgres;
 use relay_protocol::limits;
@@ -45,6 +46,12 @@ pub struct ServeConfig {
     /// Address for operators; keep it off the public network
     #[arg(long, env = "RELAY_ADMIN_LISTEN", value_name = "HOST:PORT", default_value = ADMIN_LISTEN_DEFAULT)]
     pub admin_listen: ListenAddress,
+    /// PEM file with the certificate of the public listener, which then speaks TLS; read again when it changes
+    #[arg(long, env = "RELAY_TLS_CERT", value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// PEM file with the private key of --tls-cert
+    #[arg(long, env = "RELAY_TLS_KEY", value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
     /// Write the addresses in use to this file (JSON) once serving; removed at the end
     #[arg(long, env = "RELAY_READY_FILE", value_name = "PATH")]
     pub ready_file: Option<PathBuf>,
@@ -147,7 +154,7 @@ pub struct ServeConfig {
     /// Proxies whose X-Forwarded-For is believed, as blocks of addresses
     #[arg(long, env = "RELAY_TRUSTED_PROXIES", value_name = "CIDR,...", value_delimiter = ',')]
     pub trusted_proxies: Vec<Cidr>,
-    /// Close a connection that has not sent the whole head of its request within this time
+    /// Close a connection that has not sent the whole head of its request within this time, nor finished its TLS handshake before that
     #[arg(long, env = "RELAY_REQUEST_HEAD_TIMEOUT", value_name = "DURATION", default_value_t = Period(REQUEST_HEAD_TIMEOUT))]
     pub request_head_timeout: Period,
 
@@ -192,6 +199,7 @@ impl ServeConfig {
     /// The first flag that makes no sense.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.validate_addresses()?;
+        self.tls_files()?;
         database_settings(self.database_url.as_ref())?;
         self.pool_size()?;
         self.validate_secrets()?;
@@ -208,6 +216,19 @@ impl ServeConfig {
     pub fn pool_size(&self) -> Result<NonZero<u16>, ConfigError> {
         let problem = || "must be at least 1: nothing could be stored".to_owned();
         NonZero::new(self.database_pool_size).ok_or_else(|| ConfigError { flag: "--database-pool-size", problem: problem() })
+    }
+
+    /// The files of the public listener's certificate and key; none without TLS.
+    ///
+    /// # Errors
+    /// One is given without the other.
+    pub fn tls_files(&self) -> Result<Option<PairFiles>, ConfigError> {
+        match (&self.tls_cert, &self.tls_key) {
+            (None, None) => Ok(None),
+            (Some(certificate), Some(key)) => Ok(Some(PairFiles { certificate: certificate.clone(), key: key.clone() })),
+            (Some(_), None) => refuse("--tls-cert", "needs --tls-key, the file with its private key"),
+            (None, Some(_)) => refuse("--tls-key", "needs --tls-cert, the file with its certificate"),
+        }
     }
 
     fn validate_addresses(&self) -> Result<(), ConfigError> {
@@ -394,6 +415,8 @@ mod tests {
             (vec!["--rate-burst", "0"], "--rate-burst"),
             (vec!["--rate-per-second", "0"], "--rate-per-second"),
             (vec!["--admin-listen", "127.0.0.1:8787"], "--admin-listen"),
+            (vec!["--tls-cert", "a.pem"], "--tls-cert"),
+            (vec!["--tls-key", "a.key"], "--tls-key"),
             (vec!["--database-url", "mysql://u:p@h/d"], "--database-url"),
             (vec!["--database-url", "postgres://u:p@h/d?sslmode=maybe"], "--database-url"),
             (vec!["--database-pool-size", "0"], "--database-pool-size"),

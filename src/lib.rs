@@ -12,4 +12,5 @@ pub mod secrets;
 pub mod server;
 pub mod signals;
 pub mod telemetry;
+pub mod tls;
 pub mod wiring;

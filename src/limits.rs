@@ -108,6 +108,11 @@ pub const DRAIN_WATCH_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a stopping server waits for calls that are being answered.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Largest PEM file of `--tls-cert` and `--tls-key`. A chain of four certificates is about 8 KiB.
+pub const TLS_FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// How often these files are looked at: soon enough for somebody who waits for a new certificate, and nothing beside the rest.
+pub const TLS_RENEWAL_INTERVAL: Duration = Duration::from_secs(2);
+
 /// Longest duration that configuration takes: deadlines stay far from what a clock can hold.
 pub const CONFIGURED_DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// Smallest `--max-message`: what is allowed before registration must be allowed after it.

@@ -28,6 +28,8 @@ pub struct Parts {
     pub device_link: Mount,
     /// Sees each public connection.
     pub on_connect: OnConnect,
+    /// Of the public listener; none where it speaks plain HTTP.
+    pub tls: Option<rustls::ServerConfig>,
 }
 
 /// What a serving process says about itself, in the ready file and to [`run`]'s caller.
@@ -92,6 +94,7 @@ pub async fn run(
 
     let (public_api, device_link, on_connect) = (api.clone(), parts.device_link, parts.on_connect);
     let workers = available_parallelism().map_or(1, NonZero::get);
+    let connections = connections_per_worker(raise_descriptor_limit(), workers);
     let public = HttpServer::new(move || {
         App::new()
             .wrap(from_fn(end_unread))
@@ -99,7 +102,10 @@ pub async fn run(
             .configure(|routes| public_routes(routes, public_api.clone(), &device_link))
     })
     .workers(workers)
-    .max_connections(connections_per_worker(raise_descriptor_limit(), workers))
+    .max_connections(connections)
+    // Handshakes in progress have no bound of their own: with the server's 256, as many peers that say nothing would shut everybody out.
+    .max_connection_rate(connections)
+    .tls_handshake_timeout(config.request_head_timeout.0)
     .tcp_nodelay(true)
     .backlog(ACCEPT_BACKLOG)
     // The server times the head of a connection's first request only, so a connection ends behind its first answer; what was sent
@@ -109,8 +115,11 @@ pub async fn run(
     .client_disconnect_timeout(DISCONNECT_TIMEOUT)
     .shutdown_timeout(STOP_TIMEOUT.as_secs())
     .disable_signals()
-    .on_connect(move |connection, extensions| on_connect(connection, extensions))
-    .bind(config.listen.to_string())
+    .on_connect(move |connection, extensions| on_connect(connection, extensions));
+    let public = match parts.tls {
+        Some(tls) => public.bind_rustls_0_23(config.listen.to_string(), tls),
+        None => public.bind(config.listen.to_string()),
+    }
     .map_err(|error| ServeError::Bind { flag: "--listen", address: config.listen.clone(), error })?;
 
     let admin = HttpServer::new(move || {
@@ -181,14 +190,22 @@ mod tests {
     use crate::{
         cli::Cli,
         http::testing::{ADMIN_TOKEN, ALICE, Fixture, bearer_of, no_device_link},
+        tls::{self, PairFiles},
+    };
+    use actix_tls::accept::rustls_0_23::TlsStream;
+    use rustls::{
+        ClientConfig, RootCertStore,
+        crypto::ring,
+        pki_types::{CertificateDer, pem::PemObject},
     };
     use serde_json::{Value, json};
-    use std::{cell::Cell, net::TcpListener, sync::Mutex, time::Duration};
+    use std::{cell::Cell, net::TcpListener, path::PathBuf, sync::Mutex, time::Duration};
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpStream,
         sync::oneshot,
     };
+    use tokio_rustls::TlsConnector;
 
     /// Far longer than an end takes that comes by itself.
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -199,7 +216,7 @@ mod tests {
     }
 
     fn parts() -> Parts {
-        Parts { api: Fixture::new().into_api(), device_link: no_device_link(), on_connect: Arc::new(|_, _| {}) }
+        Parts { api: Fixture::new().into_api(), device_link: no_device_link(), on_connect: Arc::new(|_, _| {}), tls: None }
     }
 
     async fn get(address: SocketAddr, path: &str, authorization: Option<String>) -> (u16, Value) {
@@ -252,13 +269,23 @@ mod tests {
     /// Trap 8 of the architecture: without it small frames wait for the acknowledgement of earlier ones.
     #[actix_web::test]
     async fn trap_8_accepted_sockets_send_small_frames_at_once() {
+        for is_secure in [false, true] {
+            accepted_socket_sends_at_once(is_secure).await;
+        }
+    }
+
+    async fn accepted_socket_sends_at_once(is_secure: bool) {
         let accepted: Arc<Mutex<Vec<socket2::Socket>>> = Arc::default();
         let kept = accepted.clone();
         let on_connect: OnConnect = Arc::new(move |connection, _| {
-            let stream = connection.downcast_ref::<TcpStream>().unwrap();
-            kept.lock().unwrap().push(socket2::SockRef::from(stream).try_clone().unwrap());
+            let under_tls = connection.downcast_ref::<TlsStream<TcpStream>>().map(|stream| stream.get_ref().0);
+            let stream = if is_secure { under_tls } else { connection.downcast_ref::<TcpStream>() };
+            kept.lock().unwrap().push(socket2::SockRef::from(stream.unwrap()).try_clone().unwrap());
         });
-        let (config, parts) = (config(&[]), Parts { on_connect, ..parts() });
+        let file = |name: &str| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/support/tls").join(name);
+        let pair = PairFiles { certificate: file("issuer.pem"), key: file("issuer.key") };
+        let tls = is_secure.then(|| tls::open(pair).unwrap().0);
+        let (config, parts) = (config(&[]), Parts { on_connect, tls, ..parts() });
         let (ready_sender, ready) = oneshot::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let server = actix_web::rt::spawn(async move {
@@ -266,7 +293,20 @@ mod tests {
         });
         let serving = ready.await.unwrap();
         // When it has answered, the connection is set up as it will stay.
-        assert_eq!(get(serving.public, "/livez", None).await.0, 200);
+        if is_secure {
+            let mut roots = RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_file(file("issuer-ca.pem")).unwrap()).unwrap();
+            let client = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+            let client = client.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots).with_no_client_auth();
+            let stream = TcpStream::connect(serving.public).await.unwrap();
+            let stream = TlsConnector::from(Arc::new(client)).connect(serving.public.ip().into(), stream);
+            let (mut stream, mut answer) = (stream.await.unwrap(), String::new());
+            stream.write_all(b"GET /livez HTTP/1.1\r\nHost: relay\r\n\r\n").await.unwrap();
+            stream.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        } else {
+            assert_eq!(get(serving.public, "/livez", None).await.0, 200);
+        }
         let delays: Vec<bool> = accepted.lock().unwrap().iter().map(|socket| !socket.tcp_nodelay().unwrap()).collect();
         assert_eq!(delays, [false]);
         accepted.lock().unwrap().clear();

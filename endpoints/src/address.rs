@@ -10,6 +10,7 @@ const DEVICE_LINK_PATH: &str = "/ws/device-link";
 /// The address of a relay, without a trailing slash. A path in front of the relay's own paths is kept (a proxy may add one).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelayAddress {
+    is_secure: bool,
     authority: String,
     path_prefix: String,
 }
@@ -21,8 +22,6 @@ pub enum AddressError {
     Malformed,
     /// A scheme that no relay speaks.
     UnknownScheme(String),
-    /// `https` or `wss`: these clients speak no TLS yet.
-    TlsNotSupported,
     /// A query, or a user and password: a relay's address has neither.
     Decorated,
 }
@@ -31,10 +30,9 @@ impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AddressError::Malformed => f.write_str("not a relay address; one looks like http://127.0.0.1:8787"),
-            AddressError::UnknownScheme(scheme) => write!(f, "a relay address starts with http:// or ws://, not {scheme}://"),
-            AddressError::TlsNotSupported => f.write_str(
-                "https:// and wss:// are not supported by this client yet; use http:// or ws:// to a TLS-terminating proxy's inside",
-            ),
+            AddressError::UnknownScheme(scheme) => {
+                write!(f, "a relay address starts with http://, https://, ws:// or wss://, not {scheme}://")
+            }
             AddressError::Decorated => f.write_str("a relay address has no user name, password or query"),
         }
     }
@@ -47,12 +45,12 @@ impl FromStr for RelayAddress {
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let uri: Uri = text.parse().map_err(|_malformed| AddressError::Malformed)?;
-        match uri.scheme_str() {
-            Some("http" | "ws") => {}
-            Some("https" | "wss") => return Err(AddressError::TlsNotSupported),
+        let is_secure = match uri.scheme_str() {
+            Some("http" | "ws") => false,
+            Some("https" | "wss") => true,
             Some(other) => return Err(AddressError::UnknownScheme(other.to_owned())),
             None => return Err(AddressError::Malformed),
-        }
+        };
         let authority = uri.authority().filter(|authority| !authority.host().is_empty()).ok_or(AddressError::Malformed)?;
         if uri.query().is_some() || authority.as_str().contains('@') {
             return Err(AddressError::Decorated);
@@ -60,11 +58,16 @@ impl FromStr for RelayAddress {
         let path = uri.path().trim_end_matches('/');
         // The whole address of the socket is accepted too: people copy it from the start-up text.
         let path_prefix = path.strip_suffix(DEVICE_LINK_PATH).unwrap_or(path).to_owned();
-        Ok(RelayAddress { authority: authority.as_str().to_owned(), path_prefix })
+        Ok(RelayAddress { is_secure, authority: authority.as_str().to_owned(), path_prefix })
     }
 }
 
 impl RelayAddress {
+    /// Whether it is reached over TLS.
+    pub fn is_secure(&self) -> bool {
+        self.is_secure
+    }
+
     /// Host and port, as written.
     pub fn authority(&self) -> &str {
         &self.authority
@@ -72,12 +75,12 @@ impl RelayAddress {
 
     /// The address of an HTTP call; `path` starts with a slash.
     pub fn http(&self, path: &str) -> String {
-        format!("http://{}{}{path}", self.authority, self.path_prefix)
+        format!("{}://{}{}{path}", if self.is_secure { "https" } else { "http" }, self.authority, self.path_prefix)
     }
 
     /// The address of the device lane's websocket.
     pub fn device_link(&self) -> String {
-        format!("ws://{}{}{DEVICE_LINK_PATH}", self.authority, self.path_prefix)
+        format!("{}://{}{}{DEVICE_LINK_PATH}", if self.is_secure { "wss" } else { "ws" }, self.authority, self.path_prefix)
     }
 }
 
@@ -102,6 +105,16 @@ mod tests {
     }
 
     #[test]
+    fn tls_is_used_where_the_address_says_so() {
+        for text in ["https://example.test", "wss://example.test/ws/device-link"] {
+            let address: RelayAddress = text.parse().unwrap();
+            assert!(address.is_secure(), "{text}");
+            assert_eq!(address.device_link(), "wss://example.test/ws/device-link", "{text}");
+            assert_eq!(address.to_string(), "https://example.test", "{text}");
+        }
+    }
+
+    #[test]
     fn a_path_in_front_is_kept() {
         let address: RelayAddress = "http://example.test/relay/".parse().unwrap();
         assert_eq!(address.device_link(), "ws://example.test/relay/ws/device-link");
@@ -110,8 +123,6 @@ mod tests {
     #[test]
     fn what_cannot_be_reached_says_why() {
         for (text, error) in [
-            ("wss://example.test", AddressError::TlsNotSupported),
-            ("https://example.test", AddressError::TlsNotSupported),
             ("ftp://example.test", AddressError::UnknownScheme("ftp".to_owned())),
             ("127.0.0.1:8787", AddressError::Malformed),
             ("/ws/device-link", AddressError::Malformed),

@@ -2,7 +2,7 @@
 
 pub use crate::api::ApiError;
 use crate::{address::RelayAddress, api::Api};
-use reqwest::Method;
+use hyper::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt;

@@ -1,12 +1,25 @@
 //! Calls of the relay's HTTP API, for one account.
 
-use crate::{address::RelayAddress, frame::ErrorFrame};
-use reqwest::{Method, StatusCode};
+use crate::{address::RelayAddress, frame::ErrorFrame, tls};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{
+    Method, Request, StatusCode,
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, USER_AGENT},
+};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use std::{fmt, time::Duration};
+use std::{error::Error, fmt, time::Duration};
+use tokio::time::timeout;
 
 /// One HTTP call, from connecting to the last byte.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
+/// Largest answer. An account's 1,000 devices with their longest names are about 4 MiB.
+const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Why a call failed.
 #[derive(Debug)]
@@ -39,22 +52,24 @@ impl fmt::Display for ApiError {
     }
 }
 
-impl std::error::Error for ApiError {}
+impl Error for ApiError {}
 
 /// Where, and as whom.
 #[derive(Clone)]
 pub(crate) struct Api {
-    http: reqwest::Client,
+    http: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     address: RelayAddress,
-    token: String,
+    bearer: HeaderValue,
 }
 
 impl Api {
     /// A client; nothing is sent yet.
     pub(crate) fn new(address: RelayAddress, token: String) -> Result<Self, ApiError> {
-        // A relay is an address of the user's own choice: no proxy from the environment comes in between.
-        let http = reqwest::Client::builder().timeout(CALL_TIMEOUT).no_proxy().build().map_err(unreachable_error)?;
-        Ok(Api { http, address, token })
+        let tls = if address.is_secure() { tls::trusting().map_err(|error| no_answer(&error))? } else { tls::trusting_nobody() };
+        let mut bearer = HeaderValue::try_from(format!("Bearer {token}")).map_err(|error| no_answer(&error))?;
+        bearer.set_sensitive(true);
+        let https = HttpsConnectorBuilder::new().with_tls_config((*tls).clone()).https_or_http().enable_http1().build();
+        Ok(Api { http: Client::builder(TokioExecutor::new()).build(https), address, bearer })
     }
 
     /// A call that is answered without a body.
@@ -71,14 +86,23 @@ impl Api {
     }
 
     async fn send(&self, method: Method, path: &str, body: Option<&impl Serialize>) -> Result<(StatusCode, Vec<u8>), ApiError> {
-        let mut request = self.http.request(method, self.address.http(path)).bearer_auth(&self.token);
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        let answer = request.send().await.map_err(unreachable_error)?;
-        let status = answer.status();
-        let body = answer.bytes().await.map_err(unreachable_error)?;
-        Ok((status, body.to_vec()))
+        let mut request = Request::builder().method(method).uri(self.address.http(path)).header(AUTHORIZATION, self.bearer.clone());
+        request = request.header(USER_AGENT, concat!("relay/", env!("CARGO_PKG_VERSION")));
+        let body = match body {
+            Some(body) => {
+                request = request.header(CONTENT_TYPE, "application/json");
+                serde_json::to_vec(body).map_err(|error| no_answer(&error))?
+            }
+            None => Vec::new(),
+        };
+        let request = request.body(Full::from(body)).map_err(|error| no_answer(&error))?;
+        let answered = timeout(CALL_TIMEOUT, async {
+            let answer = self.http.request(request).await.map_err(|error| no_answer(&error))?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await.map_err(|error| no_answer(&*error))?;
+            Ok((status, body.to_bytes().into()))
+        });
+        answered.await.unwrap_or_else(|_elapsed| Err(ApiError::Unreachable(format!("not within {} s", CALL_TIMEOUT.as_secs()))))
     }
 }
 
@@ -97,9 +121,9 @@ fn succeeded(status: StatusCode, body: &[u8]) -> Result<(), ApiError> {
     }
 }
 
-/// The innermost cause: reqwest's own texts repeat the address and say little.
-fn unreachable_error(error: reqwest::Error) -> ApiError {
-    let mut innermost: &dyn std::error::Error = &error;
+/// The innermost cause: the client's own texts say little.
+fn no_answer(error: &(dyn Error + 'static)) -> ApiError {
+    let mut innermost = error;
     while let Some(source) = innermost.source() {
         innermost = source;
     }

@@ -4,8 +4,8 @@ use crate::{
     address::RelayAddress,
     api::{Api, ApiError},
 };
+use hyper::Method;
 use relay_protocol::{id::ApiKeyId, identity::Scopes};
-use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

@@ -2,11 +2,11 @@
 
 pub use crate::api::ApiError;
 use crate::{address::RelayAddress, api::Api};
+use hyper::Method;
 use relay_protocol::{
     device::{Presence, Role},
     id::DeviceId,
 };
-use reqwest::Method;
 use serde::{Deserialize, Serialize};
 
 /// What `POST /api/devices` takes.

@@ -25,6 +25,7 @@ pub mod frame;
 mod inbound;
 pub mod link;
 pub mod phone;
+mod tls;
 pub mod trace;
 
 /// The relay protocol that these clients speak (contract manifest: current and minimum).

@@ -7,6 +7,7 @@ use crate::{
     address::RelayAddress,
     frame::{Envelope, ErrorFrame, Register, Registered, encode, kind},
     inbound::{LastInbound, Watched},
+    tls,
 };
 use futures_util::{
     SinkExt, StreamExt,
@@ -18,11 +19,14 @@ use relay_protocol::{
     id::DeviceId,
     limits::{ENVELOPE_BYTES_MAX, HEARTBEAT_INTERVAL, MESSAGE_BYTES_MAX, REGISTER_TIMEOUT},
 };
+use rustls::pki_types::ServerName;
 use std::{collections::VecDeque, fmt, io, time::Duration};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::TcpStream,
     time::{timeout, timeout_at},
 };
+use tokio_rustls::TlsConnector;
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
     tungstenite::{
@@ -33,7 +37,7 @@ use tokio_tungstenite::{
     },
 };
 
-/// TCP connection and upgrade together.
+/// TCP connection, TLS handshake and upgrade together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A link on which no byte arrived for this long is dead: the relay pings each [`HEARTBEAT_INTERVAL`].
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(3 * HEARTBEAT_INTERVAL.as_secs());
@@ -76,6 +80,8 @@ impl LinkOptions {
 pub enum ConnectError {
     /// No TCP connection.
     Unreachable(io::Error),
+    /// No TLS connection: the other side speaks none, or its certificate is not trusted.
+    NotSecure(io::Error),
     /// The relay (or something in its place) answered the upgrade with another status than 101.
     Refused {
         /// The HTTP status.
@@ -95,7 +101,7 @@ impl ConnectError {
     /// Whether a later attempt with the same options can succeed.
     pub fn retryable(&self) -> bool {
         match self {
-            ConnectError::Unreachable(_) | ConnectError::TimedOut | ConnectError::Handshake(_) => true,
+            ConnectError::Unreachable(_) | ConnectError::NotSecure(_) | ConnectError::TimedOut | ConnectError::Handshake(_) => true,
             // 4xx says that this request is wrong; 408 and 429 say "later", 5xx says that the other side has a problem.
             ConnectError::Refused { status, .. } => !(400..500).contains(status) || matches!(status, 408 | 429),
             ConnectError::UnusableToken => false,
@@ -107,6 +113,7 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ConnectError::Unreachable(error) => write!(f, "no connection: {error}"),
+            ConnectError::NotSecure(error) => write!(f, "no TLS connection: {error}"),
             ConnectError::Refused { status, error: Some(error) } => write!(f, "refused with status {status}: {error}"),
             ConnectError::Refused { status, error: None } => write!(f, "refused with status {status}"),
             ConnectError::UnusableToken => f.write_str("the token has characters that no token has"),
@@ -321,7 +328,12 @@ impl Link {
     }
 }
 
-type Socket = WebSocketStream<Watched>;
+type Socket = WebSocketStream<Box<dyn Transport>>;
+
+/// A TCP connection, or TLS over one.
+trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Transport for S {}
 
 /// The sending direction of a [`Link`].
 pub struct LinkSender {
@@ -424,7 +436,7 @@ impl LinkReceiver {
 async fn upgrade(options: &LinkOptions) -> Result<(Socket, LastInbound), ConnectError> {
     let url: Uri = options.address.device_link().parse().map_err(|error| ConnectError::Handshake(format!("{error}")))?;
     let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
-    let port = url.port_u16().unwrap_or(80);
+    let port = url.port_u16().unwrap_or(if options.address.is_secure() { 443 } else { 80 });
     let mut request = url.into_client_request().map_err(|error| ConnectError::Handshake(error.to_string()))?;
     let mut bearer = HeaderValue::try_from(format!("Bearer {}", options.token)).map_err(|_invalid| ConnectError::UnusableToken)?;
     bearer.set_sensitive(true);
@@ -442,6 +454,13 @@ async fn upgrade(options: &LinkOptions) -> Result<(Socket, LastInbound), Connect
     let receivable = Some(MESSAGE_BYTES_MAX + ENVELOPE_BYTES_MAX);
     let config = WebSocketConfig::default().read_buffer_size(16 * 1024).max_message_size(receivable).max_frame_size(receivable);
     let (stream, last_inbound) = Watched::new(stream);
+    let stream: Box<dyn Transport> = if options.address.is_secure() {
+        let name = ServerName::try_from(host).map_err(|error| ConnectError::Handshake(error.to_string()))?;
+        let connector = TlsConnector::from(tls::trusting().map_err(ConnectError::NotSecure)?);
+        Box::new(connector.connect(name, stream).await.map_err(ConnectError::NotSecure)?)
+    } else {
+        Box::new(stream)
+    };
     match client_async_with_config(request, stream, Some(config)).await {
         Ok((socket, _response)) => Ok((socket, last_inbound)),
         Err(error) => Err(upgrade_error(error)),

@@ -50,8 +50,8 @@ impl Inbound {
     pub fn parse_with(scopes: Scopes, text: ByteString) -> Result<Self, FrameError> {
         let payload = {
             let mut deserializer = serde_json::Deserializer::from_str(&text);
-            let payload = deserializer.deserialize_map(EnvelopeVisitor).map_err(FrameError::invalid)?;
-            deserializer.end().map_err(FrameError::invalid)?;
+            let payload = deserializer.deserialize_map(EnvelopeVisitor).map_err(FrameError::unfit)?;
+            deserializer.end().map_err(FrameError::unfit)?;
             payload
         };
         match payload {

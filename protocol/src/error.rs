@@ -47,6 +47,18 @@ impl FrameError {
         FrameError::InvalidPayload(detail)
     }
 
+    /// `InvalidPayload` by what the parser says. The name of a field that it does not know stays in it, a value that it found in place
+    /// of an object does not: that may be a secret.
+    pub(crate) fn unfit(error: serde_json::Error) -> Self {
+        const FOUND: &str = "invalid type";
+        let text = error.to_string();
+        let expected = if text.starts_with(FOUND) { text.rfind(", expected ") } else { None };
+        match expected {
+            Some(expected) => Self::invalid(format_args!("{FOUND}{}", &text[expected..])),
+            None => Self::invalid(text),
+        }
+    }
+
     /// The `code` of the error frame.
     pub fn code(&self) -> &'static str {
         match self {
@@ -452,6 +464,15 @@ mod tests {
         let text = String::from_utf8(FrameError::NotRegistered.to_text().to_bytes()).unwrap();
         assert!(text.starts_with("{\"type\":\"error\",\"payload\":{\"code\":\"notRegistered\",\"message\":\""), "{text}");
         assert!(text.ends_with("\",\"retryable\":false}}"), "{text}");
+    }
+
+    #[test]
+    fn a_value_in_place_of_an_object_is_not_quoted() {
+        for value in ["\"secret, expected of nobody\"", "5551234", "true"] {
+            let error = serde_json::from_str::<std::collections::BTreeMap<String, bool>>(value).unwrap_err();
+            let FrameError::InvalidPayload(detail) = FrameError::unfit(error) else { panic!("another error") };
+            assert!(detail.starts_with("invalid type, expected a map at line 1"), "{detail}");
+        }
     }
 
     #[test]

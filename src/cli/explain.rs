@@ -70,6 +70,9 @@ fn why_not_connected(error: &ConnectError, url: &RelayAddress) -> String {
             format!("{refusal}\na device socket needs a key with the scope rpc; `relay api-key list` shows what each key allows")
         }
         ConnectError::Refused { status: 404, .. } => format!("{url} answers, but is no relay (404)"),
+        ConnectError::NotSecure(_) => {
+            format!("no connection to {url}: {error}\nan authority of your own is trusted when SSL_CERT_FILE names its PEM file")
+        }
         ConnectError::Unreachable(_)
         | ConnectError::Refused { .. }
         | ConnectError::UnusableToken
@@ -101,7 +104,6 @@ fn hint(code: &str, who: Who) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
     use relay_endpoints::frame::ErrorFrame;
     use std::io;
     use uuid::Uuid;
@@ -132,13 +134,5 @@ mod tests {
         assert_eq!(explained(&refused("somethingNew", false)), "somethingNew: m");
         let unauthorized = OpenError::Connect(ConnectError::Refused { status: 401, error: None });
         assert!(explained(&unauthorized).contains("relay token"));
-    }
-
-    #[test]
-    fn tls_addresses_are_a_usage_error() {
-        let words = ["relay", "device", "list", "--token", "t", "--url", "wss://example.test"];
-        let error = crate::cli::Cli::try_parse_from(words).unwrap_err();
-        assert_eq!(error.exit_code(), 2);
-        assert!(error.to_string().contains("not supported"));
     }
 }

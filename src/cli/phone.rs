@@ -198,7 +198,11 @@ fn is_refused_for_now(error: &OpenError) -> bool {
     let answered = match error {
         OpenError::Connect(ConnectError::Refused { .. }) | OpenError::Register(_) => true,
         OpenError::Connect(
-            ConnectError::Unreachable(_) | ConnectError::UnusableToken | ConnectError::TimedOut | ConnectError::Handshake(_),
+            ConnectError::Unreachable(_)
+            | ConnectError::NotSecure(_)
+            | ConnectError::UnusableToken
+            | ConnectError::TimedOut
+            | ConnectError::Handshake(_),
         ) => false,
     };
     answered && error.retryable()

@@ -18,7 +18,7 @@ use crate::{
     secrets::{ADMIN_TOKEN_FILE, JWT_SECRET_FILE, Secret, SecretError, load_or_generate, prepare_data_dir},
     server::{self, Parts},
     signals::EndSignals,
-    telemetry, wiring,
+    telemetry, tls, wiring,
 };
 use clap::ArgMatches;
 use relay_actors::{device_socket::Rate, relay::DrainLimits};
@@ -87,6 +87,8 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     }
     let jwks = config.jwks.as_ref().map(Jwks::open).transpose();
     let (jwks, jwks_reader) = jwks.map_err(|error| CliError::usage(format!("--jwks {error}")))?.unzip();
+    let tls = config.tls_files().map_err(CliError::usage)?.map(tls::open).transpose();
+    let (tls, tls_renewal) = tls.map_err(CliError::usage)?.unzip();
     prepare_data_dir(&config.data_dir).map_err(CliError::data_dir)?;
     let jwt_secret = match (&config.jwt_secret, &jwks) {
         // Who names an issuer does not want tokens of somebody else, so none are made possible.
@@ -111,6 +113,9 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             // It ends with this thread's arbiter.
             actix_web::rt::spawn(reader.run());
         }
+        if let Some(renewal) = tls_renewal {
+            actix_web::rt::spawn(renewal.run());
+        }
         let actors = wiring::start_actors(config, store.clone());
         // They start here: an actor that is dropped before its start, since serving fails at once, starts where no runtime is, and panics.
         tokio::task::yield_now().await;
@@ -125,7 +130,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             log,
         };
         let on_connect = Arc::new(device_link::on_connect(config.silence_timeout.0));
-        let parts = Parts { api, device_link: actors.device_link, on_connect };
+        let parts = Parts { api, device_link: actors.device_link, on_connect, tls };
         let (signalled, drain_timeout) = (relay.clone(), config.drain_timeout.0);
         actix_web::rt::spawn(async move {
             signals.next().await;

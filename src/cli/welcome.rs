@@ -55,6 +55,11 @@ impl Welcome<'_> {
         self.config.jwks.is_none() || self.config.jwt_secret.is_some()
     }
 
+    /// How clients speak to the public listener.
+    fn scheme(&self) -> &'static str {
+        if self.config.tls_cert.is_some() { "https" } else { "http" }
+    }
+
     /// Flags that every command needs beside its own; none where everything is as usual.
     fn flags(&self) -> String {
         let mut flags = String::new();
@@ -62,7 +67,7 @@ impl Welcome<'_> {
             // Writing to a String cannot fail.
             let _ = write!(flags, " {flag} {}", quoted(value));
         };
-        let url = format!("http://{}", reachable(self.serving.public));
+        let url = format!("{}://{}", self.scheme(), reachable(self.serving.public));
         if url != URL_DEFAULT {
             add("--url", &url);
         }
@@ -84,7 +89,7 @@ impl fmt::Display for Welcome<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "relay {} is serving; Ctrl-C stops it", env!("CARGO_PKG_VERSION"))?;
         writeln!(f)?;
-        writeln!(f, "  clients    http://{}", self.serving.public)?;
+        writeln!(f, "  clients    {}://{}", self.scheme(), self.serving.public)?;
         writeln!(f, "  operators  http://{}", self.serving.admin)?;
         writeln!(f, "  data       {}", self.config.data_dir.display())?;
         if let Ok(Some(database)) = database_settings(self.config.database_url.as_ref()) {

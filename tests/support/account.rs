@@ -29,9 +29,14 @@ pub struct Account {
 impl Account {
     /// A fresh user with this many devices of each role.
     pub async fn new(relay: &RelayProcess, desktops: usize, phones: usize) -> Self {
+        Self::at(relay.address(), desktops, phones).await
+    }
+
+    /// The same on the relay that is reached at this address.
+    pub async fn at(address: RelayAddress, desktops: usize, phones: usize) -> Self {
         let user = fresh_user();
         let token = token_for(user);
-        let mut account = Account { address: relay.address(), user, token, desktops: Vec::new(), phones: Vec::new() };
+        let mut account = Account { address, user, token, desktops: Vec::new(), phones: Vec::new() };
         for _ in 0..desktops {
             let device = account.add(Role::Desktop).await;
             account.desktops.push(device);

@@ -17,6 +17,7 @@ pub mod scale;
 pub mod signing_keys;
 pub mod stall_proxy;
 pub mod timeline;
+pub mod tls_tunnel;
 pub mod token;
 pub mod wire;
 

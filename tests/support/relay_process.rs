@@ -36,6 +36,7 @@ pub struct RelayProcess {
     child: Child,
     ready: Ready,
     log: PathBuf,
+    printed: PathBuf,
     errors_allowed: bool,
     /// Kept until the process is gone; shared so that a second process can take over the data.
     data_dir: Arc<DataDir>,
@@ -67,7 +68,7 @@ impl RelayProcess {
     async fn spawn(mut command: Command, data_dir: Arc<DataDir>, environment: &[(&str, &str)], extra_args: &[&str]) -> Self {
         // Two processes on one directory must not share these files.
         let own = tempfile::Builder::new().prefix("process-").tempdir_in(data_dir.path()).unwrap().keep();
-        let (ready_file, log) = (own.join("ready.json"), own.join("log"));
+        let (ready_file, log, printed) = (own.join("ready.json"), own.join("log"), own.join("printed"));
         let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--jwt-secret", TEST_SECRET])
             .arg("--ready-file")
@@ -82,7 +83,7 @@ impl RelayProcess {
             .envs(data_dir.database_url().map(|url| ("RELAY_DATABASE_URL", url)))
             .env("NO_COLOR", "1")
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(File::create(&printed).unwrap())
             .stderr(File::create(&log).unwrap())
             .spawn()
             .expect("the relay binary starts");
@@ -93,7 +94,7 @@ impl RelayProcess {
                 panic!("{problem}\n{}", tail(&log));
             }
         };
-        RelayProcess { child, ready, log, errors_allowed: false, data_dir }
+        RelayProcess { child, ready, log, printed, errors_allowed: false, data_dir }
     }
 
     pub fn ready(&self) -> &Ready {
@@ -150,6 +151,11 @@ impl RelayProcess {
     /// What it logged so far.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// What it wrote to standard output so far.
+    pub fn printed(&self) -> String {
+        fs::read_to_string(&self.printed).unwrap()
     }
 
     /// Sends a signal by name, such as `TERM`, `STOP` or `CONT`.

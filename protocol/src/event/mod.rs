@@ -150,7 +150,7 @@ fn read_session(raw: Option<&RawValue>) -> Result<BaseSession, FrameError> {
 
 impl Interest {
     fn read(payload: &RawValue) -> Result<Self, FrameError> {
-        let fields: InterestFields<'_> = serde_json::from_str(payload.get()).map_err(FrameError::invalid)?;
+        let fields: InterestFields<'_> = serde_json::from_str(payload.get()).map_err(FrameError::unfit)?;
         let active = match fields.active.map(RawValue::get) {
             Some("true") => true,
             Some("false") => false,
@@ -164,7 +164,7 @@ impl Interest {
 impl TimelineFrame {
     fn read(text: &ByteString, payload: &RawValue) -> Result<Self, FrameError> {
         let mut deserializer = serde_json::Deserializer::from_str(payload.get());
-        let fields = TimelineFields::deserialize(&mut deserializer).map_err(FrameError::invalid)?;
+        let fields = TimelineFields::deserialize(&mut deserializer).map_err(FrameError::unfit)?;
         let key = match fields.key.filter(|raw| raw.get() != "null") {
             None => None,
             Some(raw) => Some(string(raw).ok_or_else(|| FrameError::invalid("`timelineKey` is not a string"))?),
