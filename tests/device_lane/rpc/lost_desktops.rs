@@ -177,7 +177,7 @@ async fn a_request_that_finds_the_desktops_lane_full_is_not_forwarded() {
         assert!(refused.insert(id), "refused once");
     }
     assert!(!refused.is_empty(), "64 requests do not fit");
-    assert!(refused.len() < ids.len() - 2, "two fit the lane alone: {refused:?}");
+    assert!(refused.len() <= ids.len() - 2, "two fit the lane alone: {refused:?}");
 
     // Once it reads it gets the others, in order and whole, and the refused ones can be sent again.
     let forwarded: Vec<&String> = ids.iter().filter(|id| !refused.contains(*id)).collect();
