@@ -7,6 +7,7 @@ use crate::support::{
     PATIENCE,
     raw_socket::{Frame, RawOptions, RawSocket, Received, opcode},
     scale::scaled,
+    timeline::{event, interest, next_update},
     wire::{Before, KIB, MIB, Rig, connection_of, registered, round_trip},
 };
 use serde_json::Value;
@@ -22,7 +23,7 @@ const BURST_BYTES: usize = 32 * MIB;
 /// The interval after which the buffer is written, with what a busy machine takes.
 const SOON: Duration = Duration::from_millis(250 + 1_000);
 
-const INTEREST: &str = r#"{"appSessionId":"s","active":true}"#;
+const SESSION: &str = "s";
 
 /// The payload of the next event with this name; presence in between is left out.
 async fn next_event(socket: &mut RawSocket, name: &str) -> Value {
@@ -36,20 +37,15 @@ async fn next_event(socket: &mut RawSocket, name: &str) -> Value {
     }
 }
 
-fn event(name: &str, payload: &str) -> String {
-    format!(r#"{{"type":"event","payload":{{"eventType":"{name}","payload":{payload}}}}}"#)
-}
-
 /// The phone watches a session; what the desktop is told gives the generation.
 async fn watch(phone: &mut RawSocket, desktop: &mut RawSocket) -> String {
-    phone.text(&event("chat:timeline-interest", INTEREST)).await;
-    let update = next_event(desktop, "chat:timeline-interest-updated").await;
-    update["authorizationGeneration"].as_str().unwrap().to_owned()
+    phone.text(&interest(SESSION, true)).await;
+    next_update(desktop).await.generation().to_owned()
 }
 
 fn timeline(generation: &str, number: usize, bytes: usize) -> String {
     let pad = "x".repeat(bytes);
-    event("chat:stream", &format!(r#"{{"appSessionId":"s","authorizationGeneration":"{generation}","n":{number},"pad":"{pad}"}}"#))
+    event("chat:stream", &format!(r#"{{"appSessionId":"{SESSION}","authorizationGeneration":"{generation}","n":{number},"pad":"{pad}"}}"#))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,7 +160,7 @@ async fn a_watcher_that_reads_nothing_is_retired_and_the_others_get_theirs_in_ti
     assert!(matches!(end, Received::End | Received::EndInsideFrame | Received::Reset), "{end:?}");
     assert!(most_queued < 64 * MIB, "{most_queued} bytes waited for it");
     let mut back = rig.phone(0).await;
-    back.text(&event("chat:timeline-interest", INTEREST)).await;
+    back.text(&interest(SESSION, true)).await;
     // Behind it; what the desktop is told says nothing, since it was also told when the frozen one went.
     round_trip(&mut back, &mut desktop, "back").await;
     desktop.text(&timeline(&generation, number, 1)).await;

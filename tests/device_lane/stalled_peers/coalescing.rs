@@ -4,6 +4,7 @@ use super::{freezing, stands_still};
 use crate::support::{
     raw_socket::RawSocket,
     scale::scaled,
+    timeline::{event, interest, next_update},
     wire::{KIB, MIB, Rig, next_of, registered, request, response, round_trip},
 };
 use serde_json::{Value, json};
@@ -12,17 +13,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 const SESSION: &str = "session-1";
 
-fn event(name: &str, payload: &Value) -> String {
-    json!({"type": "event", "payload": {"eventType": name, "payload": payload}}).to_string()
-}
-
 /// A phone that watches the session, and the generation that its desktop was told.
 async fn watching(rig: &Rig, desktop: &mut RawSocket) -> (RawSocket, String) {
     let mut phone = registered(&freezing(rig.account.raw_phone()), rig.account.phones[0]).await;
-    phone.text(&event("chat:timeline-interest", &json!({"appSessionId": SESSION, "active": true}))).await;
-    let told: Value = serde_json::from_str(&next_of(desktop, "event").await).unwrap();
-    assert_eq!(told["payload"]["eventType"], "chat:timeline-interest-updated");
-    (phone, told["payload"]["payload"]["authorizationGeneration"].as_str().unwrap().to_owned())
+    phone.text(&interest(SESSION, true)).await;
+    (phone, next_update(desktop).await.generation().to_owned())
 }
 
 /// Timeline frames of a desktop.
@@ -45,7 +40,7 @@ impl Timeline {
     fn frame(&self, more: &Value) -> String {
         let mut payload = json!({"appSessionId": SESSION, "authorizationGeneration": self.generation, "filler": self.filler});
         payload.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        event("chat:stream", &payload)
+        event("chat:stream", &payload.to_string())
     }
 }
 
@@ -89,7 +84,7 @@ async fn a_phone_that_pauses_finds_all_that_happened_in_order_and_the_newest_sta
     stands_still(&rig, &mut desktop, &mut phone, 8 * MIB).await;
 
     let timeline = Timeline { generation, filler: String::new() };
-    let note = |what: &str| event("session:note", &json!({"value": what}));
+    let note = |what: &str| event("session:note", &json!({"value": what}).to_string());
     let sent = [
         timeline.state("k", 1),
         note("first"),
@@ -140,7 +135,7 @@ async fn heavy_a_phone_that_reads_slowly_settles_and_is_never_cut() {
         for number in 0..states {
             desktop.text(&timeline.state(&format!("k{}", number % KEYS), number)).await;
             if number % STATES_PER_EVENT == 0 {
-                desktop.text(&event("session:note", &json!({"value": number.to_string()}))).await;
+                desktop.text(&event("session:note", &json!({"value": number.to_string()}).to_string())).await;
             }
             sleep_until(start + Duration::from_secs(1) * u32::try_from(number).unwrap() / u32::try_from(STATES_PER_SECOND).unwrap()).await;
         }
