@@ -11,7 +11,7 @@ use crate::{
 };
 use bytestring::ByteString;
 use serde::{
-    Deserialize, Deserializer,
+    Deserialize, Deserializer, Serialize,
     de::{MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
@@ -37,6 +37,17 @@ const RELAY_ONLY: [&str; 3] = [DEVICE_STATUS, INTEREST_UPDATED, "agent:notificat
 const RELAY_ONLY_PREFIX: &str = "relay:";
 /// An alias of a session that shows the same timeline.
 const SESSION_ALIAS: &str = "::skills-agent";
+
+/// The frame of an event of the relay's own.
+pub fn of_relay<P: Serialize>(event_type: &str, payload: &P) -> Text {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct RelayEvent<'a, P> {
+        event_type: &'a str,
+        payload: &'a P,
+    }
+    Text::envelope("event", &RelayEvent { event_type, payload })
+}
 
 /// A client's event.
 #[derive(Clone, Debug)]

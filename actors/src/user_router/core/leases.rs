@@ -7,9 +7,8 @@
 use super::{Effects, UserCore, after};
 use crate::user_router::message::{DropReason, Effect, LeaseEpoch, LeaseTerm, Now, SocketId};
 use relay_protocol::{
-    event::{BaseSession, INTEREST_UPDATED, Interest},
+    event::{self, BaseSession, Interest},
     id::{AuthorizationGeneration, DeviceId, RelayInstanceId, Route},
-    text::Text,
 };
 use serde::Serialize;
 use std::{
@@ -193,12 +192,6 @@ impl UserCore {
 
     /// Tells the desktop of the session's leases if it does not know it like that. One that is away learns it when it is back.
     fn tell_of(&mut self, now: Now, watched: &Watched, effects: &mut Effects) {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Event<'a> {
-            event_type: &'static str,
-            payload: Update<'a>,
-        }
         let (desktop, session) = watched;
         let Some(socket) = self.routes.socket_of(&Route::Desktop(*desktop)) else { return };
         let Some(interested) = self.leases.by_session.get_mut(watched) else { return };
@@ -218,7 +211,7 @@ impl UserCore {
             revision: self.leases.revision,
             relay_instance_id: self.config.instance,
         };
-        effects.push(Effect::Send { socket, text: Text::envelope("event", &Event { event_type: INTEREST_UPDATED, payload }) });
+        effects.push(Effect::Send { socket, text: event::of_relay(event::INTEREST_UPDATED, &payload) });
     }
 }
 

@@ -8,8 +8,8 @@ use crate::{
 };
 use relay_protocol::{
     device::{Presence, PresenceReason},
+    event,
     id::{ApiKeyId, ConnectionId, DeviceId, RelayInstanceId},
-    text::Text,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -135,15 +135,9 @@ impl UserCore {
     /// Takes a desktop's new state, tells every connected phone of the account, and has it stored if presence changed with it: a
     /// replacement is told, but nothing began.
     pub(super) fn change_status(&mut self, now: EpochMs, desktop: DeviceId, state: State, reason: PresenceReason, effects: &mut Effects) {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Event {
-            event_type: &'static str,
-            payload: DeviceStatus,
-        }
         let before = self.statuses.presence(desktop);
         self.statuses.change(desktop, Status { state, reason, at: now });
-        let text = Text::envelope("event", &Event { event_type: "device-status", payload: self.statuses.of(desktop, now) });
+        let text = event::of_relay(event::DEVICE_STATUS, &self.statuses.of(desktop, now));
         for (_, socket) in self.routes.phones() {
             effects.push(Effect::Send { socket, text: text.clone() });
         }
