@@ -20,6 +20,7 @@ use crate::{
     },
     secrets::Secret,
     tls::PairFiles,
+    traces::collector::Endpoint,
 };
 use relay_actors::store::postgres;
 use relay_protocol::limits;
@@ -164,6 +165,9 @@ pub struct ServeConfig {
     /// How to write log lines
     #[arg(long, env = "RELAY_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t = LogFormat::Pretty)]
     pub log_format: LogFormat,
+    /// Export spans of requests to this collector, by OTLP/HTTP with JSON, as children of the spans that phones name
+    #[arg(long, env = "RELAY_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp_endpoint: Option<Endpoint>,
 }
 
 /// How log lines are written.

@@ -6,6 +6,7 @@
 pub mod cli;
 pub mod config;
 pub mod http;
+pub mod http_client;
 pub mod limits;
 pub mod ready_file;
 pub mod secrets;
@@ -13,4 +14,5 @@ pub mod server;
 pub mod signals;
 pub mod telemetry;
 pub mod tls;
+pub mod traces;
 pub mod wiring;

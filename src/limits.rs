@@ -55,6 +55,19 @@ pub const JWKS_ON_DEMAND_INTERVAL: Duration = Duration::from_secs(10);
 /// Waits between attempts while a JWK set cannot be read.
 pub const JWKS_RETRY_BACKOFF: Policy = Policy { first: Duration::from_secs(1), max: Duration::from_secs(60) };
 
+/// Longest time that a span waits for others to be exported with it.
+pub const OTLP_BATCH_WAIT: Duration = Duration::from_secs(1);
+/// A collector must have answered within this time: the default of `OTEL_EXPORTER_OTLP_TIMEOUT`.
+pub const OTLP_CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Waits between attempts while a collector does not take a batch. What it asks for with `Retry-After` is kept within these bounds.
+pub const OTLP_RETRY_BACKOFF: Policy = Policy { first: Duration::from_secs(1), max: Duration::from_secs(30) };
+/// How long one batch is tried, so that a batch that a collector always fails on does not hold up the others for ever.
+pub const OTLP_RETRY_LIFE: Duration = Duration::from_secs(5 * 60);
+/// How long a process that ends goes on exporting: as long as a step of its drain.
+pub const OTLP_FLUSH_TIMEOUT: Duration = DRAIN_STEP_TIMEOUT;
+/// Largest answer of a collector that is read. A full one is less than 1 KiB.
+pub const OTLP_ANSWER_BYTES_MAX: usize = 64 * 1024;
+
 /// Life of a token that `relay token` mints, unless told otherwise. Operations page.
 pub const TOKEN_TTL: Duration = Duration::from_secs(60 * 60);
 /// Life of a token that a command mints for its own calls.
@@ -120,5 +133,6 @@ pub const MAX_MESSAGE_BYTES_MIN: usize = relay_protocol::limits::UNREGISTERED_ME
 
 const _: () = assert!(JWKS_READ_TIMEOUT.as_secs() < JWKS_ON_DEMAND_INTERVAL.as_secs());
 const _: () = assert!(JWKS_RETRY_BACKOFF.max.as_secs() < JWKS_REFRESH_INTERVAL.as_secs());
+const _: () = assert!(OTLP_RETRY_BACKOFF.max.as_secs() < OTLP_RETRY_LIFE.as_secs());
 const _: () = assert!(4 * 3 * (DEVICE_NAME_CHARS_MAX + PLATFORM_CHARS_MAX + APP_VERSION_CHARS_MAX) < API_BODY_BYTES_MAX);
 const _: () = assert!(ADMIN_CONNECTIONS_MAX as u64 * DESCRIPTORS_PER_CONNECTION < DESCRIPTORS_RESERVED);

@@ -10,6 +10,7 @@ use relay_actors::{
     device_socket::{EventLimits, GateLimits, Rate, SocketConfig, SocketTable, Sockets, TableLimits},
     persistence::{Persistence, PersistenceConfig},
     relay::Relay,
+    spans::{self, SpanQueue},
     store::{
         Store,
         migrate::MigrationReport,
@@ -40,6 +41,8 @@ pub struct Actors {
     pub relay: Relay,
     /// Mounts the websocket route.
     pub device_link: Mount,
+    /// Spans that are to be exported; none where nobody wants them.
+    pub spans: Option<SpanQueue>,
 }
 
 /// The embedded database's file.
@@ -113,6 +116,7 @@ pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
         },
     }));
     let counters = Arc::new(Counters::default());
+    let (spans, span_queue) = config.otlp_endpoint.as_ref().map(|_| spans::queue(counters.clone())).unzip();
     let persistence = PersistenceConfig { policy_cache: config.policy_cache.0, ..PersistenceConfig::default() };
     let core = CoreConfig {
         resume_ttl: config.resume_ttl.0,
@@ -120,6 +124,7 @@ pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
         pending_load: config.pending_load.0,
         pending_outbox: config.pending_outbox.0,
         interest_ttl: config.interest_ttl.0,
+        spans,
         // The account is filled in for each router.
         ..CoreConfig::new(UserId(Uuid::nil()), instance, RandomState::new())
     };
@@ -144,5 +149,5 @@ pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
         outbound_bytes_max: config.outbound_limit.0,
     };
     let relay = Relay::new(instance, Sockets { table: sockets, directory, config });
-    Actors { device_link: device_link::mount(&relay), relay }
+    Actors { device_link: device_link::mount(&relay), relay, spans: span_queue }
 }

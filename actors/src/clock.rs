@@ -16,10 +16,8 @@ pub struct EpochMs(pub i64);
 
 impl EpochMs {
     /// Wall time now.
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that may")]
     pub fn now() -> Self {
-        let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        EpochMs(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+        EpochMs(i64::try_from(since_epoch().as_millis()).unwrap_or(i64::MAX))
     }
 
     /// This time plus a duration, for an `expiresAt` beside its `expiresInMs`.
@@ -33,11 +31,47 @@ impl EpochMs {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "this is the one place that may")]
+fn since_epoch() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Both clocks in one moment: tells the wall time of instants near it, finer than [`EpochMs`].
+#[derive(Clone, Copy, Debug)]
+pub struct Anchor {
+    monotonic: Instant,
+    since_epoch: Duration,
+}
+
+impl Anchor {
+    /// This moment.
+    pub fn now() -> Self {
+        Anchor { monotonic: now(), since_epoch: since_epoch() }
+    }
+
+    /// The wall time of an instant, as time since the Unix epoch.
+    pub fn since_epoch(&self, at: Instant) -> Duration {
+        let later = at.saturating_duration_since(self.monotonic);
+        let earlier = self.monotonic.saturating_duration_since(at);
+        self.since_epoch.saturating_add(later).saturating_sub(earlier)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use actix::{Actor, AsyncContext, Context};
     use std::{cell::Cell, rc::Rc};
+
+    #[test]
+    fn an_anchor_tells_the_wall_time_before_and_behind_it() {
+        let monotonic = now();
+        let anchor = Anchor { monotonic, since_epoch: Duration::from_secs(100) };
+        let step = Duration::from_nanos(7);
+        for (at, expected) in [(monotonic - step, 99_999_999_993), (monotonic, 100_000_000_000), (monotonic + step, 100_000_000_007)] {
+            assert_eq!(anchor.since_epoch(at).as_nanos(), expected);
+        }
+    }
 
     const LATER: Duration = Duration::from_secs(90);
 

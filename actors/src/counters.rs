@@ -8,7 +8,7 @@ mod rpc;
 
 pub use rpc::{BUCKETS_MS, Histogram, HistogramReading, OpenPeaks, Reply, RpcCounters, Unanswered};
 
-use crate::{device_socket::EndReason, user_router::message::DropReason};
+use crate::{device_socket::EndReason, spans::Fate, user_router::message::DropReason};
 use relay_protocol::{
     close::CloseReason,
     error::{FrameError, RegisterError, RpcRefusal},
@@ -41,6 +41,8 @@ pub struct Counters {
     pub persistence_restarted: Counter,
     /// Messages and pings of phones that were over their rate and were dropped, answered or not.
     pub rate_limited: Counter,
+    /// Spans, by what became of them: [`Fate::name`].
+    pub spans: Tally,
     /// TCP connections ended from outside of their actor.
     pub killed: Counter,
 }
@@ -61,6 +63,7 @@ impl Default for Counters {
             routers_failed: Counter::default(),
             persistence_restarted: Counter::default(),
             rate_limited: Counter::default(),
+            spans: Tally::new(Fate::ALL.map(Fate::name)),
             killed: Counter::default(),
         }
     }
@@ -110,10 +113,15 @@ impl Tally {
 
     /// One more of this label.
     pub fn count(&self, label: &str) {
+        self.add(label, 1);
+    }
+
+    /// So many more of this label.
+    pub fn add(&self, label: &str, count: u64) {
         let counter = self.counters.iter().find(|(own, _)| *own == label);
         debug_assert!(counter.is_some(), "{label} is no label of {:?}", self.counters);
         if let Some((_, counter)) = counter {
-            counter.increment();
+            counter.add(count);
         }
     }
 
@@ -136,9 +144,16 @@ mod tests {
     #[test]
     fn every_label_is_there_once_at_zero() {
         let counters = Counters::default();
-        let Counters { registrations, frame_errors, refusals, dropped, retired, closed, .. } = &counters;
-        let sizes =
-            [(registrations, 15), (frame_errors, 6), (refusals, 14), (dropped, 5), (retired, 2), (closed, CloseReason::ALL.len() + 2)];
+        let Counters { registrations, frame_errors, refusals, dropped, retired, closed, spans, .. } = &counters;
+        let sizes = [
+            (registrations, 15),
+            (frame_errors, 6),
+            (refusals, 14),
+            (dropped, 5),
+            (retired, 2),
+            (closed, CloseReason::ALL.len() + 2),
+            (spans, 4),
+        ];
         for (tally, size) in sizes {
             let labels: BTreeSet<_> = tally.read().map(|(label, _)| label).collect();
             assert_eq!((labels.len(), tally.read().count()), (size, size), "{labels:?}");

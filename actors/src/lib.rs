@@ -11,6 +11,7 @@ pub mod mailbox;
 pub mod persistence;
 pub mod readings;
 pub mod relay;
+pub mod spans;
 pub mod store;
 pub mod supervisor;
 pub mod user_router;

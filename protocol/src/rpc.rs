@@ -11,7 +11,7 @@ use crate::{
     limits::RPC_ID_BYTES_MAX,
     params,
     text::{Span, Text, TextWriter, span},
-    trace_context::{is_traceparent, is_tracestate},
+    trace_context::{TraceParent, is_traceparent, is_tracestate},
 };
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -152,6 +152,12 @@ impl Call {
     /// The id's JSON text, for a refusal. A copy, so that a pending record does not keep the whole message alive.
     pub fn id_json(&self) -> Box<str> {
         self.part(&self.id_json).into()
+    }
+
+    /// What its `traceparent` says. Read when asked for: only who records spans wants it.
+    pub fn trace(&self) -> Option<TraceParent> {
+        let raw: &RawValue = serde_json::from_str(self.part(&self.traceparent)).ok()?;
+        TraceParent::read(&string(raw)?)
     }
 
     /// Tells an identical request from a different one under the same id. Client, method, params and key count, trace context

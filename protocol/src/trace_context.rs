@@ -1,9 +1,63 @@
 //! W3C trace context, as far as the relay judges it: version 00 of `traceparent`, later versions by their first four fields, and
 //! the list syntax of `tracestate`. <https://www.w3.org/TR/trace-context/>
 
+use std::fmt;
+
 const VERSION_00_LENGTH: usize = 55;
 const TRACESTATE_MEMBERS_MAX: usize = 32;
 const TRACESTATE_BYTES_MAX: usize = 8 * 1024;
+
+const SAMPLED: u8 = 0b01;
+
+/// What a `traceparent` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceParent {
+    /// The trace; not zero.
+    pub trace: TraceId,
+    /// The caller's span; not zero.
+    pub parent: SpanId,
+    /// All of the flags, those too that have no meaning yet.
+    pub flags: u8,
+}
+
+/// The id of a trace, shown as 32 lower-case hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceId(pub u128);
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// The id of a span, shown as 16 lower-case hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanId(pub u64);
+
+impl fmt::Display for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl TraceParent {
+    /// Reads the text of one; none if [`is_traceparent`] says no.
+    pub fn read(text: &str) -> Option<Self> {
+        if !is_traceparent(text) {
+            return None;
+        }
+        Some(TraceParent {
+            trace: TraceId(u128::from_str_radix(&text[3..35], 16).ok()?),
+            parent: SpanId(u64::from_str_radix(&text[36..52], 16).ok()?),
+            flags: u8::from_str_radix(&text[53..55], 16).ok()?,
+        })
+    }
+
+    /// Whether the caller records its span.
+    pub fn is_sampled(&self) -> bool {
+        self.flags & SAMPLED != 0
+    }
+}
 
 /// Whether a `traceparent` is well formed and names a trace and a parent.
 pub fn is_traceparent(text: &str) -> bool {
@@ -84,6 +138,31 @@ mod tests {
             &GOOD.replace("4bf", "é4"),
         ] {
             assert!(!is_traceparent(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_traceparent_names_trace_and_parent_and_says_whether_it_is_sampled() {
+        for (version, flags, rest, sampled) in [
+            ("00", "01", "", true),
+            ("00", "00", "", false),
+            ("00", "02", "", false),
+            ("00", "03", "", true),
+            ("00", "ff", "", true),
+            ("00", "fe", "", false),
+            ("cc", "01", "-what-the-future-will-be-like", true),
+            ("fe", "00", "", false),
+        ] {
+            let text = format!("{version}-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-{flags}{rest}");
+            let read = TraceParent::read(&text).unwrap();
+            assert_eq!((read.trace.0, read.parent.0), (0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, 0x00f0_67aa_0ba9_02b7), "{text}");
+            assert_eq!((read.trace.to_string(), read.parent.to_string()), (text[3..35].to_owned(), text[36..52].to_owned()));
+            assert_eq!((read.is_sampled(), format!("{:02x}", read.flags)), (sampled, flags.to_owned()), "{text}");
+        }
+        for bad in
+            ["", "ff-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01", "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01"]
+        {
+            assert_eq!(TraceParent::read(bad), None, "{bad}");
         }
     }
 

@@ -18,7 +18,9 @@ use crate::{
     secrets::{ADMIN_TOKEN_FILE, JWT_SECRET_FILE, Secret, SecretError, load_or_generate, prepare_data_dir},
     server::{self, Parts},
     signals::EndSignals,
-    telemetry, tls, wiring,
+    telemetry, tls,
+    traces::{Exporting, Resource, collector::Collector},
+    wiring,
 };
 use clap::ArgMatches;
 use relay_actors::{device_socket::Rate, relay::DrainLimits};
@@ -89,6 +91,8 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let (jwks, jwks_reader) = jwks.map_err(|error| CliError::usage(format!("--jwks {error}")))?.unzip();
     let tls = config.tls_files().map_err(CliError::usage)?.map(tls::open).transpose();
     let (tls, tls_renewal) = tls.map_err(CliError::usage)?.unzip();
+    let collector = config.otlp_endpoint.as_ref().map(Collector::new).transpose();
+    let collector = collector.map_err(|error| CliError::usage(format!("--otlp-endpoint needs root certificates for https: {error}")))?;
     prepare_data_dir(&config.data_dir).map_err(CliError::data_dir)?;
     let jwt_secret = match (&config.jwt_secret, &jwks) {
         // Who names an issuer does not want tokens of somebody else, so none are made possible.
@@ -120,6 +124,9 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         // They start here: an actor that is dropped before its start, since serving fails at once, starts where no runtime is, and panics.
         tokio::task::yield_now().await;
         let relay = actors.relay;
+        let resource = Resource { instance: relay.instance_id() };
+        let exporting = collector.zip(actors.spans);
+        let exporting = exporting.map(|(collector, spans)| Exporting::start(spans, collector, resource, relay.counters().clone()));
         let handshakes = Rate { burst: config.handshake_burst_per_address, per_second: config.handshakes_per_address };
         let api = Api {
             store,
@@ -143,6 +150,9 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         let stop = async move {
             relay.drain(DrainLimits { work: drain_timeout, step: DRAIN_STEP_TIMEOUT }).await;
             relay.may_end().await;
+            if let Some(exporting) = exporting {
+                exporting.finish().await;
+            }
         };
         let called_as = std::env::args_os().next().unwrap_or_else(|| OsString::from("relay"));
         let program = program(std::env::var_os("CARGO").is_some(), &called_as);

@@ -12,6 +12,7 @@ use crate::{
     drain::Work,
     mailbox,
     persistence::LookUp,
+    spans::Spans,
     supervisor::{ArmGrace, Services, Supervisor},
 };
 use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle, WrapFuture};
@@ -110,6 +111,7 @@ struct Ports {
     services: Services,
     supervisor: Addr<Supervisor>,
     counters: Arc<Counters>,
+    spans: Option<Spans>,
     user: UserId,
 }
 
@@ -126,7 +128,7 @@ impl UserRouter {
         UserRouter {
             core: UserCore::new(CoreConfig { user, revision_base: directory.age_ms(), counters: counters.clone(), ..config.core.clone() }),
             effects: Effects::default(),
-            ports: Ports { links: BTreeMap::new(), services, supervisor, counters, user },
+            ports: Ports { links: BTreeMap::new(), services, supervisor, counters, spans: config.core.spans.clone(), user },
             timer: None,
             user,
             id,
@@ -242,6 +244,12 @@ impl Ports {
             }
             Effect::Dropped(reason) => {
                 self.counters.dropped.count(reason.name());
+                None
+            }
+            Effect::Record(span) => {
+                if let Some(spans) = &self.spans {
+                    spans.offer(*span);
+                }
                 None
             }
         }

@@ -1,6 +1,7 @@
 //! What goes into the router's core, and what comes out. Nothing else passes between them.
 
 use crate::clock::EpochMs;
+use crate::spans::Span;
 use crate::store::StatusWrite;
 use relay_protocol::{
     close::CloseReason,
@@ -288,6 +289,8 @@ pub enum Effect {
     WriteStatus(StatusWrite),
     /// Count something that was dropped.
     Dropped(DropReason),
+    /// Record the span of a request that has ended.
+    Record(Box<Span>),
 }
 
 /// Why something was dropped without an answer. A closed set: each has a counter from the start.

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     counters::{Reply, Unanswered},
+    spans::{Outcome, Span},
     user_router::message::{DropReason, Effect, SocketId},
 };
 use relay_protocol::{
@@ -17,6 +18,7 @@ use relay_protocol::{
     error::RpcRefusal,
     id::Route,
     rpc::{Call, RequestId, Response},
+    trace_context::TraceParent,
 };
 use std::time::{Duration, Instant};
 
@@ -26,12 +28,13 @@ impl UserCore {
         let client = match self.routes.live(socket).map(|live| live.route) {
             Some(client @ Route::Phone { .. }) => client,
             None if self.routes.was_replaced(socket) => {
-                return self.refuse_call(socket, &call, &RpcRefusal::AuthorityChanging, effects);
+                // Its route is not kept: another socket has it.
+                return self.refuse_call(now, (socket, None), &call, &RpcRefusal::AuthorityChanging, effects);
             }
             Some(Route::Desktop(_)) | None => return effects.push(Effect::Dropped(DropReason::StaleSocket)),
         };
         if self.config.drain.has_begun() {
-            return self.refuse_call(socket, &call, &RpcRefusal::AuthorityChanging, effects);
+            return self.refuse_call(now, (socket, Some(client)), &call, &RpcRefusal::AuthorityChanging, effects);
         }
         self.sessions.touch(&client, now);
         match self.file(now, client, &call) {
@@ -39,15 +42,37 @@ impl UserCore {
                 let text = call.forward(&client, self.config.user);
                 effects.push(Effect::Forward { socket: desktop, id: call.id, text });
             }
-            Err(refusal) => self.refuse_call(socket, &call, &refusal, effects),
+            Err(refusal) => self.refuse_call(now, (socket, Some(client)), &call, &refusal, effects),
         }
     }
 
     /// Answers a request that has no record.
-    fn refuse_call(&self, socket: SocketId, call: &Call, refusal: &RpcRefusal, effects: &mut Effects) {
+    fn refuse_call(&self, now: Instant, from: (SocketId, Option<Route>), call: &Call, refusal: &RpcRefusal, effects: &mut Effects) {
+        let (socket, client) = from;
+        let Call { method, .. } = *call;
         self.config.counters.refusals.count(refusal.name());
-        self.config.counters.rpc.unanswered(call.method.class, Unanswered::Refused);
+        self.config.counters.rpc.unanswered(method.class, Unanswered::Refused);
         effects.push(Effect::Send { socket, text: refusal.to_text(&call.id_json()) });
+        if let Some(trace) = self.trace_of(call) {
+            let outcome = Outcome::of(Unanswered::Refused, refusal);
+            let span = Span { trace, method, user: self.config.user, client, began: now, ended: now, outcome, delivered: true };
+            effects.push(Effect::Record(Box::new(span)));
+        }
+    }
+
+    /// Whose child the request's span is; none if it has no span.
+    fn trace_of(&self, call: &Call) -> Option<TraceParent> {
+        self.config.spans.as_ref()?;
+        call.trace().filter(TraceParent::is_sampled)
+    }
+
+    /// Records the span of a request that had a record.
+    fn record(&self, now: Instant, record: &Record, outcome: Outcome, delivered: bool, effects: &mut Effects) {
+        let Record { method, client, forwarded: began, .. } = *record;
+        if let Some(trace) = record.trace {
+            let span = Span { trace, method, user: self.config.user, client: Some(client), began, ended: now, outcome, delivered };
+            effects.push(Effect::Record(Box::new(span)));
+        }
     }
 
     /// Files a record for the request and names the desktop's socket.
@@ -64,7 +89,8 @@ impl UserCore {
             id_json: call.id_json(),
             client,
             fingerprint: call.fingerprint(&client, &self.config.hashing),
-            class: call.method.class,
+            method: call.method,
+            trace: self.trace_of(call),
             forwarded: now,
             expires: after(now, self.record_life(call.method.pending)),
         };
@@ -94,7 +120,8 @@ impl UserCore {
         let Some(record) = record else {
             return effects.push(Effect::Dropped(DropReason::NoPendingRecord));
         };
-        match self.routes.socket_of(&record.client) {
+        let phone = self.routes.socket_of(&record.client);
+        match phone {
             Some(socket) => effects.push(Effect::Send { socket, text: response.deliver(&record.id_json) }),
             None => effects.push(Effect::Dropped(DropReason::PhoneGone)),
         }
@@ -102,37 +129,40 @@ impl UserCore {
             && let Some(record) = self.pending.remove(desktop, &response.id)
         {
             let reply = if response.is_error() { Reply::Error } else { Reply::Result };
-            self.config.counters.rpc.answered(record.class, reply, now.saturating_duration_since(record.forwarded));
+            self.config.counters.rpc.answered(record.method.class, reply, now.saturating_duration_since(record.forwarded));
+            self.record(now, &record, Outcome::Answered(reply), phone.is_some(), effects);
         }
     }
 
-    pub(super) fn on_not_forwarded(&mut self, socket: SocketId, id: &RequestId, effects: &mut Effects) {
+    pub(super) fn on_not_forwarded(&mut self, now: Instant, socket: SocketId, id: &RequestId, effects: &mut Effects) {
         let Some(Route::Desktop(desktop)) = self.routes.live(socket).map(|live| live.route) else { return };
         if let Some(record) = self.pending.remove(desktop, id) {
-            self.refuse(&record, &RpcRefusal::DesktopMoved, Unanswered::NotTaken, effects);
+            self.refuse(now, &record, &RpcRefusal::DesktopMoved, Unanswered::NotTaken, effects);
         }
     }
 
     pub(super) fn expire_records(&mut self, now: Instant, effects: &mut Effects) {
         while let Some(record) = self.pending.pop_due(now) {
-            self.refuse(&record, &RpcRefusal::Expired, Unanswered::Expired, effects);
+            self.refuse(now, &record, &RpcRefusal::Expired, Unanswered::Expired, effects);
         }
     }
 
     /// Answers requests whose desktop's connection has ended.
-    pub(super) fn refuse_all(&self, records: &[Record], refusal: &RpcRefusal, effects: &mut Effects) {
+    pub(super) fn refuse_all(&self, now: Instant, records: &[Record], refusal: &RpcRefusal, effects: &mut Effects) {
         for record in records {
-            self.refuse(record, refusal, Unanswered::DesktopLost, effects);
+            self.refuse(now, record, refusal, Unanswered::DesktopLost, effects);
         }
     }
 
     /// Answers a request that has no record any more. The answer goes to whatever socket the phone's route has now.
-    fn refuse(&self, record: &Record, refusal: &RpcRefusal, how: Unanswered, effects: &mut Effects) {
+    fn refuse(&self, now: Instant, record: &Record, refusal: &RpcRefusal, how: Unanswered, effects: &mut Effects) {
         self.config.counters.refusals.count(refusal.name());
-        self.config.counters.rpc.unanswered(record.class, how);
-        match self.routes.socket_of(&record.client) {
+        self.config.counters.rpc.unanswered(record.method.class, how);
+        let phone = self.routes.socket_of(&record.client);
+        match phone {
             Some(socket) => effects.push(Effect::Send { socket, text: refusal.to_text(&record.id_json) }),
             None => effects.push(Effect::Dropped(DropReason::PhoneGone)),
         }
+        self.record(now, record, Outcome::of(how, refusal), phone.is_some(), effects);
     }
 }

@@ -38,7 +38,7 @@ impl UserCore {
             Route::Desktop(desktop) => {
                 let Live { connection: generation, api_key, .. } = live;
                 let records = self.pending.end(desktop);
-                self.refuse_all(&records, &RpcRefusal::DesktopReconnecting, effects);
+                self.refuse_all(now.monotonic, &records, &RpcRefusal::DesktopReconnecting, effects);
                 self.change_status(now.wall, desktop, State::Reconnecting { generation, api_key }, reason, effects);
                 effects.push(Effect::ArmGrace { desktop, generation });
             }
@@ -62,7 +62,7 @@ impl UserCore {
             match self.routes.close(socket).map(|live| live.route) {
                 Some(Route::Desktop(desktop)) => {
                     let records = self.pending.end(desktop);
-                    self.refuse_all(&records, &RpcRefusal::DesktopOffline, effects);
+                    self.refuse_all(now.monotonic, &records, &RpcRefusal::DesktopOffline, effects);
                     desktops.push(desktop);
                 }
                 Some(phone @ Route::Phone { .. }) => self.on_phone_lost(now, phone, presence_reason(reason), effects),

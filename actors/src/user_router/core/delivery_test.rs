@@ -145,7 +145,8 @@ impl World {
                 | Effect::Close { .. }
                 | Effect::ArmGrace { .. }
                 | Effect::WriteStatus(_)
-                | Effect::Dropped(_) => {}
+                | Effect::Dropped(_)
+                | Effect::Record(_) => {}
             }
         }
     }

@@ -47,10 +47,12 @@ mod presence_test;
 #[cfg(test)]
 mod registrations_test;
 #[cfg(test)]
+mod spans_test;
+#[cfg(test)]
 mod testing;
 
 use super::message::{Effect, Input, Now};
-use crate::{counters::Counters, drain::Drain};
+use crate::{counters::Counters, drain::Drain, spans::Spans};
 pub use invariants::Broken;
 use leases::Leases;
 use pending::Pending;
@@ -109,6 +111,8 @@ pub struct CoreConfig {
     pub drain: Drain,
     /// What is counted: written only, no decision reads it.
     pub counters: Arc<Counters>,
+    /// Where spans go, if they are recorded. The core only asks whether they are.
+    pub spans: Option<Spans>,
 }
 
 impl CoreConfig {
@@ -130,6 +134,7 @@ impl CoreConfig {
             process: ProcessPending::default(),
             drain: Drain::default(),
             counters: Arc::default(),
+            spans: None,
         }
     }
 }
@@ -224,7 +229,7 @@ impl UserCore {
             Input::Interest { socket, interest, generation } => self.on_interest(now, socket, &interest, generation, effects),
             Input::Timeline { socket, frame } => self.on_timeline(socket, &frame, effects),
             Input::Event { socket, event } => self.on_event(socket, &event, effects),
-            Input::NotForwarded { socket, id } => self.on_not_forwarded(socket, &id, effects),
+            Input::NotForwarded { socket, id } => self.on_not_forwarded(now.monotonic, socket, &id, effects),
             Input::SocketClosed { socket } => self.on_socket_closed(now, socket, effects),
             Input::Retire { socket, reason } => self.on_retire(now, socket, reason, effects),
             Input::GraceElapsed { desktop, generation } => self.on_grace_elapsed(now.wall, desktop, generation, effects),

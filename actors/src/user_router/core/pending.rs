@@ -4,10 +4,11 @@
 
 use super::{CoreConfig, process::Place};
 use relay_protocol::{
-    contract::MethodClass,
+    contract::Method,
     error::{BoundScope, RpcRefusal},
     id::{ConnectionId, DeviceId, Route},
     rpc::RequestId,
+    trace_context::TraceParent,
 };
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -24,7 +25,9 @@ pub(super) struct Record {
     /// Tells a repeated request from another one under the same id.
     pub(super) fingerprint: u64,
     /// What its end is counted under.
-    pub(super) class: MethodClass,
+    pub(super) method: &'static Method,
+    /// Whose child its span is; none if it has no span.
+    pub(super) trace: Option<TraceParent>,
     /// When it was handed to the desktop's lane.
     pub(super) forwarded: Instant,
     pub(super) deadline: Deadline,
@@ -76,7 +79,7 @@ impl Pending {
 
     /// Files a request, unless its id is taken or a bound is reached; the widest bound is named first.
     pub(super) fn insert(&mut self, desktop: DeviceId, request: NewRecord, config: &CoreConfig) -> Result<(), RpcRefusal> {
-        let NewRecord { id, id_json, client, fingerprint, class, forwarded, expires } = request;
+        let NewRecord { id, id_json, client, fingerprint, method, trace, forwarded, expires } = request;
         let user_count = self.deadlines.len();
         let client_count = self.per_client.get(&client).copied().unwrap_or(0);
         let Some(generation) = self.generations.get_mut(&desktop) else { return Err(RpcRefusal::DesktopOffline) };
@@ -107,7 +110,7 @@ impl Pending {
         self.next_number += 1;
         self.deadlines.insert(deadline, (desktop, vacant.key().clone()));
         self.per_client.insert(client, client_count + 1);
-        vacant.insert(Record { client, id_json, fingerprint, class, forwarded, deadline, _place: place });
+        vacant.insert(Record { client, id_json, fingerprint, method, trace, forwarded, deadline, _place: place });
         Ok(())
     }
 
@@ -153,7 +156,8 @@ pub(super) struct NewRecord {
     pub(super) id_json: Box<str>,
     pub(super) client: Route,
     pub(super) fingerprint: u64,
-    pub(super) class: MethodClass,
+    pub(super) method: &'static Method,
+    pub(super) trace: Option<TraceParent>,
     pub(super) forwarded: Instant,
     pub(super) expires: Instant,
 }

@@ -140,7 +140,7 @@ impl UserCore {
         }
         if let Route::Desktop(desktop) = route {
             let records = self.pending.begin(desktop, connection);
-            self.refuse_all(&records, &RpcRefusal::DesktopReconnecting, effects);
+            self.refuse_all(now.monotonic, &records, &RpcRefusal::DesktopReconnecting, effects);
         }
         effects.push(Effect::Registered { socket, connection, route, answer: self.answer(now, route, settled) });
         match route {

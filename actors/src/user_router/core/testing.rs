@@ -4,6 +4,7 @@ use super::{CoreConfig, Effects, ProcessPending, UserCore};
 use crate::{
     clock::{self, EpochMs},
     drain::Drain,
+    spans::Span,
     user_router::message::{Effect, Fresh, Input, Now, OutboundEvent, SocketId, TimelineMark, Unavailable, Whose},
 };
 use relay_protocol::{
@@ -105,9 +106,13 @@ pub(super) fn role(route: Route) -> Role {
 }
 
 pub(super) fn call(id: &str, method: &str, params: u32) -> Call {
+    call_traced(id, method, params, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+}
+
+pub(super) fn call_traced(id: &str, method: &str, params: u32, traceparent: &str) -> Call {
     let text = format!(
         "{{\"type\":\"rpc.request\",\"payload\":{{\"id\":\"{id}\",\"method\":\"{method}\",\"params\":{params},\"idempotencyKey\":\"k\",\
-         \"traceparent\":\"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\"}}}}"
+         \"traceparent\":\"{traceparent}\"}}}}"
     );
     match Inbound::parse(text.into()) {
         Ok(Inbound::Request(Request::Call(call))) => call,
@@ -343,6 +348,12 @@ pub(super) fn describe(effect: Effect) -> String {
         Effect::ArmGrace { desktop, generation } => format!("arm {} {}", name(desktop), generation.0.as_u128()),
         Effect::WriteStatus(write) => format!("write {} {} {}", name(write.device), write.status, write.reason.as_str()),
         Effect::Dropped(reason) => format!("dropped {reason:?}"),
+        Effect::Record(span) => {
+            let Span { method, user: of, client, outcome, .. } = *span;
+            assert_eq!(of, user());
+            let route = client.map_or("nobody".to_owned(), |route| format!("{}>{}", name(route.device()), name(route.desktop())));
+            format!("span {} {route} {} {}", method.name, outcome.name(), if span.delivered { "delivered" } else { "lost" })
+        }
     }
 }
 

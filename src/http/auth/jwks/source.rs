@@ -1,23 +1,15 @@
 //! Where a key set is read from: a file, or an http(s) URL.
 
 use super::key_set::{KeySet, NotAKeySet};
-use crate::limits::{JWKS_BYTES_MAX, JWKS_READ_TIMEOUT};
-use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use crate::{
+    http_client::{self, HttpClient, NotAnHttpAddress, with_causes},
+    limits::{JWKS_BYTES_MAX, JWKS_READ_TIMEOUT},
+};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::{
     Request, StatusCode, Uri,
     header::{ACCEPT, HeaderValue, USER_AGENT},
-    http::uri::Scheme,
 };
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{
-        Client,
-        connect::{Connect, HttpConnector},
-    },
-    rt::TokioExecutor,
-};
-use rustls::crypto::ring;
 use std::{
     error::Error,
     fmt, fs,
@@ -42,19 +34,16 @@ pub enum Location {
 pub enum NotALocation {
     /// Nothing stands there.
     Empty,
-    /// An address with another scheme, without a host, or malformed.
-    Url,
-    /// User and password in an address, where they would be shown and logged.
-    Credentials,
+    /// What has a scheme is no address of HTTP.
+    Address(NotAnHttpAddress),
 }
 
 impl fmt::Display for NotALocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            NotALocation::Empty => "give a file or an http(s) URL",
-            NotALocation::Url => "a URL is https://HOST/PATH or http://HOST/PATH",
-            NotALocation::Credentials => "a URL with user and password is not taken: a key set is public",
-        })
+        match self {
+            NotALocation::Empty => f.write_str("give a file or an http(s) URL"),
+            NotALocation::Address(problem) => problem.fmt(f),
+        }
     }
 }
 
@@ -70,13 +59,7 @@ impl FromStr for Location {
         if !text.contains("://") {
             return Ok(Location::File(text.into()));
         }
-        let uri: Uri = text.parse().map_err(|_malformed| NotALocation::Url)?;
-        let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
-        let authority = uri.authority().filter(|authority| is_http && !authority.host().is_empty()).ok_or(NotALocation::Url)?;
-        if authority.as_str().contains('@') {
-            return Err(NotALocation::Credentials);
-        }
-        Ok(Location::Url(uri))
+        http_client::address(text).map(Location::Url).map_err(NotALocation::Address)
     }
 }
 
@@ -115,49 +98,26 @@ impl fmt::Display for ReadError {
 
 impl Error for ReadError {}
 
-/// An error and what caused it: the first alone says "client error".
-fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
-    }
-    text
-}
-
-type HttpClient<C> = Client<C, Empty<Bytes>>;
-
 /// Reads a key set, as often as wanted.
 #[derive(Clone)]
 pub enum Source {
     /// From a file.
     File(PathBuf),
-    /// From an http address.
-    Http(Uri, HttpClient<HttpConnector>),
-    /// From an https address.
-    Https(Uri, HttpClient<HttpsConnector<HttpConnector>>),
+    /// From an address.
+    Url(Uri, HttpClient),
 }
 
 impl Source {
-    /// One that reads there. Certificates are verified against the system's roots, or those in `SSL_CERT_FILE`: the root of an issuer
-    /// of one's own is there or can be put there, and no list of roots ages inside the program.
+    /// One that reads there.
     ///
     /// # Errors
     /// The address is an https one and the system has no roots.
     pub fn new(location: &Location) -> io::Result<Self> {
-        let uri = match location {
-            Location::File(path) => return Ok(Source::File(path.clone())),
-            Location::Url(uri) => uri.clone(),
-        };
-        // A call every few minutes does not need a connection that is kept.
-        let mut builder = Client::builder(TokioExecutor::new());
-        builder.pool_max_idle_per_host(0);
-        if uri.scheme() != Some(&Scheme::HTTPS) {
-            return Ok(Source::Http(uri, builder.build(HttpConnector::new())));
-        }
-        let roots = HttpsConnectorBuilder::new().with_provider_and_native_roots(ring::default_provider())?;
-        Ok(Source::Https(uri, builder.build(roots.https_only().enable_http1().build())))
+        Ok(match location {
+            Location::File(path) => Source::File(path.clone()),
+            // A call every few minutes does not need a connection that is kept.
+            Location::Url(uri) => Source::Url(uri.clone(), HttpClient::new(uri, 0)?),
+        })
     }
 
     /// Reads the set, in at most [`JWKS_READ_TIMEOUT`].
@@ -172,8 +132,7 @@ impl Source {
                     let read = tokio::task::spawn_blocking(move || read_file(&path)).await;
                     read.unwrap_or_else(|ended| Err(ReadError::File(io::Error::other(ended))))
                 }
-                Source::Http(uri, client) => fetch(client, uri).await,
-                Source::Https(uri, client) => fetch(client, uri).await,
+                Source::Url(uri, client) => fetch(client, uri).await,
             }
         };
         let bytes = timeout(JWKS_READ_TIMEOUT, bytes).await.map_err(|_elapsed| ReadError::TimedOut(JWKS_READ_TIMEOUT))??;
@@ -197,14 +156,11 @@ fn read_file(path: &Path) -> Result<Vec<u8>, ReadError> {
     if bytes.len() > JWKS_BYTES_MAX { Err(ReadError::TooLarge) } else { Ok(bytes) }
 }
 
-async fn fetch<C>(client: &HttpClient<C>, uri: &Uri) -> Result<Vec<u8>, ReadError>
-where
-    C: Connect + Clone + Send + Sync + 'static,
-{
-    let mut request = Request::new(Empty::new());
+async fn fetch(client: &HttpClient, uri: &Uri) -> Result<Vec<u8>, ReadError> {
+    let mut request = Request::new(Full::default());
     *request.uri_mut() = uri.clone();
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/jwk-set+json, application/json"));
-    request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(concat!("relay/", env!("CARGO_PKG_VERSION"))));
+    request.headers_mut().insert(USER_AGENT, http_client::USER_AGENT);
     let response = client.request(request).await.map_err(ReadError::Http)?;
     if response.status() != StatusCode::OK {
         return Err(ReadError::Status(response.status()));

@@ -12,14 +12,14 @@ fn a_location_is_an_http_address_or_a_path() {
     }
     for (text, expected) in [
         ("", NotALocation::Empty),
-        ("ftp://issuer.example/keys", NotALocation::Url),
-        ("file:///etc/keys", NotALocation::Url),
-        ("https://", NotALocation::Url),
-        ("https:///keys", NotALocation::Url),
-        ("https://a b/", NotALocation::Url),
-        ("://x", NotALocation::Url),
-        ("https://user:word@issuer.example/keys", NotALocation::Credentials),
-        ("https://user@issuer.example/keys", NotALocation::Credentials),
+        ("ftp://issuer.example/keys", NotALocation::Address(NotAnHttpAddress::Form)),
+        ("file:///etc/keys", NotALocation::Address(NotAnHttpAddress::Form)),
+        ("https://", NotALocation::Address(NotAnHttpAddress::Form)),
+        ("https:///keys", NotALocation::Address(NotAnHttpAddress::Form)),
+        ("https://a b/", NotALocation::Address(NotAnHttpAddress::Form)),
+        ("://x", NotALocation::Address(NotAnHttpAddress::Form)),
+        ("https://user:word@issuer.example/keys", NotALocation::Address(NotAnHttpAddress::Credentials)),
+        ("https://user@issuer.example/keys", NotALocation::Address(NotAnHttpAddress::Credentials)),
     ] {
         assert_eq!(text.parse::<Location>(), Err(expected), "{text}");
     }
