@@ -159,3 +159,84 @@ fn attributes(span: &Span) -> Vec<Attribute> {
     }
     attributes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use relay_actors::counters::Unanswered;
+    use relay_protocol::{
+        contract,
+        id::{DeviceId, UserId},
+        trace_context::TraceParent,
+    };
+    use serde_json::{Value as Json, json};
+    use std::time::Duration;
+    use uuid::Uuid;
+
+    fn encoded(outcome: Outcome, client: Option<Route>) -> Json {
+        let anchor = Anchor::now();
+        let ended = relay_actors::clock::now();
+        let span = Span {
+            trace: TraceParent::read("00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01").unwrap(),
+            method: contract::find("run.chatLoad").unwrap(),
+            user: UserId(Uuid::nil()),
+            client,
+            began: ended - Duration::from_nanos(1_000_000_007),
+            ended,
+            outcome,
+            delivered: false,
+        };
+        let body = encode(&Resource { instance: RelayInstanceId(Uuid::nil()) }, &[span], &anchor, || SpanId(0xb7ad));
+        let mut body: Json = serde_json::from_slice(&body).unwrap();
+        let span = &mut body["resourceSpans"][0]["scopeSpans"][0]["spans"][0];
+        let nanos = |field: &str| span[field].as_str().unwrap().parse::<u64>().unwrap();
+        assert_eq!(nanos("endTimeUnixNano") - nanos("startTimeUnixNano"), 1_000_000_007);
+        span.take()
+    }
+
+    #[test]
+    fn a_span_is_written_by_the_json_mapping_of_otlp() {
+        let (phone, desktop) = (DeviceId(Uuid::from_u128(1)), DeviceId(Uuid::from_u128(2)));
+        let span = encoded(Outcome::Answered(Reply::Result), Some(Route::Phone { phone, desktop }));
+        let text = |key: &str, value: &str| json!({"key": key, "value": {"stringValue": value}});
+        let id = |number: u8| format!("00000000-0000-0000-0000-00000000000{number}");
+        let expected = json!({
+            "traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": "000000000000b7ad", "parentSpanId": "00f067aa0ba902b7",
+            "flags": 0x301, "name": "run.chatLoad", "kind": 2, "status": {},
+            "startTimeUnixNano": span["startTimeUnixNano"], "endTimeUnixNano": span["endTimeUnixNano"],
+            "attributes": [
+                text("rpc.system.name", "jsonrpc"),
+                text("rpc.method", "run.chatLoad"),
+                text("relay.method.class", "load"),
+                text("relay.outcome", "result"),
+                {"key": "relay.delivered", "value": {"boolValue": false}},
+                text("relay.user.id", &id(0)),
+                text("relay.phone.id", &id(1)),
+                text("relay.desktop.id", &id(2)),
+            ],
+        });
+        assert_eq!(span, expected);
+    }
+
+    #[test]
+    fn an_end_that_is_no_result_is_an_error_and_says_which() {
+        let refused = Outcome::Unanswered { how: Unanswered::Expired, refusal: "expired", code: -32012 };
+        for (outcome, status, attributes) in [
+            (Outcome::Answered(Reply::Error), json!({"code": 2}), vec![("relay.outcome", "error"), ("error.type", "_OTHER")]),
+            (
+                refused,
+                json!({"code": 2, "message": "expired"}),
+                vec![("relay.outcome", "expired"), ("error.type", "expired"), ("rpc.response.status_code", "-32012")],
+            ),
+        ] {
+            let span = encoded(outcome, None);
+            assert_eq!(span["status"], status);
+            let told = span["attributes"].as_array().unwrap();
+            let of = |key: &str| told.iter().find(|attribute| attribute["key"] == key).map(|found| found["value"]["stringValue"].clone());
+            for (key, value) in attributes {
+                assert_eq!(of(key), Some(json!(value)), "{key}");
+            }
+            assert_eq!((of("relay.phone.id"), of("relay.desktop.id")), (None, None));
+        }
+    }
+}

@@ -16,5 +16,6 @@ mod registration;
 mod rpc;
 mod stalled_peers;
 mod strangers;
+mod traces;
 mod transport;
 mod watchers;

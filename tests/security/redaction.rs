@@ -1,5 +1,5 @@
 //! C90: a mark stands in every secret and every payload, well formed and malformed, and in whatever came out of the relay it is searched
-//! for: log lines at the finest level, what was printed, every answer, every error frame and close reason, the admin listener.
+//! for: log lines at the finest level, what was printed, exported spans, every answer, every error frame and close reason, the admin listener.
 //!
 //! What a relay is for is left out: a frame reaches the peer that it is for, and an account is shown its devices' names. So is the name of
 //! a field that no call and no frame has: whoever sent it is told, and nobody else.
@@ -8,6 +8,7 @@ use super::exchange;
 use crate::support::{
     PATIENCE,
     account::Account,
+    collector::Collector,
     raw_socket::{Frame, RawSocket, opcode},
     relay_process::RelayProcess,
     token::TEST_SECRET,
@@ -231,7 +232,8 @@ async fn traffic(desktop: &mut RawSocket, phone: &mut RawSocket) {
 }
 
 async fn everything_that_came_out(format: &str) -> Search {
-    let mut relay = RelayProcess::start(&["--log", "trace", "--log-format", format]).await;
+    let collector = Collector::start();
+    let mut relay = RelayProcess::start(&["--log", "trace", "--log-format", format, "--otlp-endpoint", &collector.endpoint()]).await;
     let account = Account::new(&relay, 2, 1).await;
     let named = NewDevice {
         device_id: None,
@@ -274,6 +276,8 @@ async fn everything_that_came_out(format: &str) -> Search {
     assert!(log.contains("TRACE") && log.contains("registered") && log.contains("stopped"), "the log is as detailed as it gets");
     search.add("the log", log);
     search.add("what was printed", relay.printed());
+    assert!(!collector.spans().is_empty());
+    search.add("the exported spans", collector.bodies().join("\n"));
     search
 }
 

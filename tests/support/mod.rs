@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test file uses a part of this, and nobody else does")]
 
 pub mod account;
+pub mod collector;
 pub mod data_dir;
 pub mod desktop_process;
 pub mod issuer;
