@@ -127,12 +127,12 @@ impl Scraped<'_> {
             .by("bound", bounds.into_iter().zip(readings.open_requests_max));
         text.gauge("relay_open_requests_peak", "The most that were open at once since the start, by bound.")
             .by("bound", BoundScope::ALL.map(|scope| (scope.name(), counters.open_peaks.get(scope))));
-        text.counter("relay_trace_spans_total", "Spans of requests that have ended, by fate.").by("fate", counters.spans.read());
         let mut refusals = text.counter("relay_refusals_total", "Requests that the relay answered itself, by reason and JSON-RPC code.");
         for refusal in &RpcRefusal::ALL {
             let (reason, code) = (refusal.name(), refusal.code().to_string());
             refusals.series(&[("reason", reason), ("code", &code)], counters.refusals.get(reason));
         }
+        text.counter("relay_trace_spans_total", "Spans of requests that have ended, by fate.").by("fate", counters.spans.read());
     }
 
     fn frames(&self, text: &mut Text) {
