@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     counters::{Reply, Unanswered},
+    drain::Phase,
     spans::{Outcome, Span},
     user_router::message::{DropReason, Effect, SocketId},
 };
@@ -67,9 +68,11 @@ impl UserCore {
     }
 
     /// Records the span of a request that had a record.
-    fn record(&self, now: Instant, record: &Record, outcome: Outcome, delivered: bool, effects: &mut Effects) {
+    fn record(&self, now: Instant, record: &Record, outcome: Outcome, phone: Option<SocketId>, effects: &mut Effects) {
         let Record { method, client, forwarded: began, .. } = *record;
         if let Some(trace) = record.trace {
+            // Phones are closed before desktops, so what ends from then on reaches none of them.
+            let delivered = phone.is_some() && self.config.drain.phase() < Phase::Closing;
             let span = Span { trace, method, user: self.config.user, client: Some(client), began, ended: now, outcome, delivered };
             effects.push(Effect::Record(Box::new(span)));
         }
@@ -130,7 +133,7 @@ impl UserCore {
         {
             let reply = if response.is_error() { Reply::Error } else { Reply::Result };
             self.config.counters.rpc.answered(record.method.class, reply, now.saturating_duration_since(record.forwarded));
-            self.record(now, &record, Outcome::Answered(reply), phone.is_some(), effects);
+            self.record(now, &record, Outcome::Answered(reply), phone, effects);
         }
     }
 
@@ -163,6 +166,6 @@ impl UserCore {
             Some(socket) => effects.push(Effect::Send { socket, text: refusal.to_text(&record.id_json) }),
             None => effects.push(Effect::Dropped(DropReason::PhoneGone)),
         }
-        self.record(now, record, Outcome::of(how, refusal), phone.is_some(), effects);
+        self.record(now, record, Outcome::of(how, refusal), phone, effects);
     }
 }

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     counters::{Reply, Unanswered},
+    drain::Phase,
     spans::{self, Outcome, Span},
     user_router::message::{Effect, Input, SocketId, Whose},
 };
@@ -120,6 +121,14 @@ fn an_answer_that_nobody_can_take_is_not_delivered() {
     h.close(phone);
     let delivered = |spans: Vec<Span>| spans.iter().map(|span| (span.outcome.name(), span.delivered)).collect::<Vec<_>>();
     assert_eq!(delivered(answered(&mut h, desk, "a", true)), [("result", false)]);
+    assert_eq!(delivered(step(&mut h, Input::SocketClosed { socket: desk }).0), [("desktopLost", false)]);
+
+    // While the process closes its sockets, the end of a desktop may come before that of a phone that was closed first.
+    let mut h = traced();
+    let (desk, phone) = (h.desktop(0), h.phone(0, 0));
+    h.forwarded(phone, "a");
+    h.drain.begin(h.now.monotonic);
+    h.drain.enter(Phase::Closing, h.now.monotonic);
     assert_eq!(delivered(step(&mut h, Input::SocketClosed { socket: desk }).0), [("desktopLost", false)]);
 }
 
