@@ -523,6 +523,7 @@ fn log_lines_of_the_runbook_are_those_of_the_source() {
 /// Families of `/metrics`: name, type, and labels in their order.
 fn metric_families() -> Vec<[String; 3]> {
     let (counters, readings, handshakes_refused) = (Counters::default(), Readings::default(), Tally::new(["other"]));
+    let processes = SeenProcesses::default();
     let process = ProcessFigures::read();
     let scraped = Scraped {
         counters: &counters,
