@@ -35,12 +35,18 @@ impl SeenProcesses {
 
 /// What this process knows of them; clones are handles on the same.
 #[derive(Clone, Debug, Default)]
-pub struct KnownProcesses(Arc<Mutex<Option<(Instant, Vec<LiveProcess>)>>>);
+pub struct KnownProcesses(Arc<Mutex<Option<Answer>>>);
+
+#[derive(Clone, Debug)]
+struct Answer {
+    at: Instant,
+    live: Vec<LiveProcess>,
+}
 
 impl KnownProcesses {
     /// What is known now.
     pub fn seen(&self) -> SeenProcesses {
-        let Some((at, mut live)) = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
+        let Some(Answer { at, mut live }) = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
             return SeenProcesses::default();
         };
         let age = clock::now().saturating_duration_since(at);
@@ -51,6 +57,6 @@ impl KnownProcesses {
     }
 
     fn replace(&self, at: Instant, live: Vec<LiveProcess>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((at, live));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Answer { at, live });
     }
 }
