@@ -1,5 +1,7 @@
 //! The row of this process in storage: when it is written, renewed and taken away, in paused time.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 mod support;
 
 use relay_actors::{
