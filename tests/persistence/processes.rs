@@ -70,7 +70,7 @@ async fn a_second_process_is_shown_and_warned_about_until_it_leaves_or_is_killed
             }
             eventually("the first is alone again", async || known(&first).await == [own.clone()]).await;
             let warned = line("WARN", "another relay process serves on this storage");
-            assert_eq!(told(&second, &id(&first)), [warned.clone()]);
+            assert_eq!(told(&second, &id(&first)), std::slice::from_ref(&warned));
             assert_eq!(told(&first, &other), [warned, line("INFO", "the other relay process serves no longer")]);
         }
     }
