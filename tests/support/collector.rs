@@ -15,7 +15,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::Notify,
     task::AbortHandle,
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 /// How it answers.
@@ -53,6 +53,8 @@ struct Seen {
     reaction: Option<Reaction>,
     /// Each body that was read, whatever was answered.
     bodies: Vec<String>,
+    /// When it was.
+    asked: Vec<Instant>,
     /// What was taken.
     spans: Vec<Exported>,
 }
@@ -118,6 +120,11 @@ impl Collector {
         self.seen.lock().unwrap().bodies.clone()
     }
 
+    /// When it read each.
+    pub fn asked(&self) -> Vec<Instant> {
+        self.seen.lock().unwrap().asked.clone()
+    }
+
     /// Waits until it has taken this many spans.
     pub async fn has_taken(&self, count: usize) -> Vec<Exported> {
         self.until(|seen| seen.spans.len() >= count).await;
@@ -174,6 +181,7 @@ async fn serve(stream: &mut BufStream<TcpStream>, seen: &Mutex<Seen>, news: &Not
             seen.spans.extend(spans);
         }
         seen.bodies.push(body);
+        seen.asked.push(Instant::now());
         reaction
     };
     news.notify_one();

@@ -19,6 +19,9 @@ fn traced() -> Harness {
     Harness::with(|config| config.spans = Some(spans::queue(Arc::default()).0))
 }
 
+/// What ends a request, by its desktop's socket.
+type End = fn(SocketId) -> Input;
+
 /// The spans of what came, and the rest as lines.
 fn step(h: &mut Harness, input: Input) -> (Vec<Span>, Vec<String>) {
     let (mut effects, mut recorded, mut others) = (Effects::default(), Vec::new(), Vec::new());
@@ -60,7 +63,7 @@ fn each_way_to_end_without_an_answer_has_its_span() {
     let reconnecting = refused("desktopReconnecting", -32011, Unanswered::DesktopLost);
     let offline = refused("desktopOffline", -32010, Unanswered::DesktopLost);
     let close_all = |reason| Input::CloseAllOf { whose: Whose::Device(desktop(0)), reason };
-    let ends: [(&str, fn(SocketId) -> Input, Duration, Outcome); 4] = [
+    let ends: [(&str, End, Duration, Outcome); 4] = [
         ("closed", |desk| Input::SocketClosed { socket: desk }, MS, reconnecting),
         ("retired", |desk| Input::Retire { socket: desk, reason: CloseReason::Silent }, MS, reconnecting),
         (

@@ -104,7 +104,7 @@ pub enum Source {
     /// From a file.
     File(PathBuf),
     /// From an address.
-    Url(Uri, HttpClient),
+    Url(Uri, Box<HttpClient>),
 }
 
 impl Source {
@@ -116,7 +116,7 @@ impl Source {
         Ok(match location {
             Location::File(path) => Source::File(path.clone()),
             // A call every few minutes does not need a connection that is kept.
-            Location::Url(uri) => Source::Url(uri.clone(), HttpClient::new(uri, 0)?),
+            Location::Url(uri) => Source::Url(uri.clone(), Box::new(HttpClient::new(uri, 0)?)),
         })
     }
 
