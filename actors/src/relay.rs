@@ -325,7 +325,14 @@ impl Relay {
             started_at: self.started.1,
             is_draining: false,
         };
-        Heartbeat { store, own, renewal, drain: self.drain.clone(), known: self.processes.clone() }
+        Heartbeat {
+            store,
+            own,
+            renewal,
+            drain: self.drain.clone(),
+            known: self.processes.clone(),
+            services: self.directory().services().clone(),
+        }
     }
 
     /// The relay processes of this storage, as its heartbeat was told last.
