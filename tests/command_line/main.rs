@@ -11,7 +11,7 @@
 //! | `waiting` | `relay phone` while its desktop is away |
 //! | `watching` | `relay phone … watch` and the demo timeline of `relay desktop` |
 //! | `bench` | `relay bench`: what it starts, prints and leaves behind |
-//! | `drain` | `relay drain` and `relay status` |
+//! | `drain` | `relay drain`, `relay status`, `relay log-level` |
 //! | `logs` | which lines there are, and what is in none of them |
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
