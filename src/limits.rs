@@ -105,6 +105,10 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 pub const DRAIN_STEP_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often `relay drain --wait` asks how far the relay is.
 pub const DRAIN_WATCH_INTERVAL: Duration = Duration::from_millis(250);
+/// How long telling the service manager something may hold up this thread: its socket is full only when it does not read.
+pub const NOTIFY_TIMEOUT: Duration = Duration::from_millis(500);
+/// How often it is told how far a phase of a drain is.
+pub const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a stopping server waits for calls that are being answered.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 

@@ -17,12 +17,13 @@ use crate::{
     limits::DRAIN_STEP_TIMEOUT,
     secrets::{ADMIN_TOKEN_FILE, JWT_SECRET_FILE, Secret, SecretError, load_or_generate, prepare_data_dir},
     server::{self, Parts},
+    service_manager::ServiceManager,
     signals::EndSignals,
     telemetry, tls, wiring,
 };
 use clap::ArgMatches;
 use relay_actors::{device_socket::Rate, relay::DrainLimits};
-use std::{ffi::OsString, path::PathBuf, sync::Arc};
+use std::{ffi::OsString, path::PathBuf, rc::Rc, sync::Arc};
 
 /// The command's name.
 pub const NAME: &str = "serve";
@@ -131,10 +132,16 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         };
         let on_connect = Arc::new(device_link::on_connect(config.silence_timeout.0));
         let parts = Parts { api, device_link: actors.device_link, on_connect, tls };
-        let (signalled, drain_timeout) = (relay.clone(), config.drain_timeout.0);
+        let manager = Rc::new(ServiceManager::of(|name| std::env::var_os(name), std::process::id()));
+        let (watched, life) = (relay.clone(), manager.clone());
+        actix_web::rt::spawn(async move { life.give_signs_of_life(async |limit| watched.supervisor_answers(limit).await).await });
+        let (drained, progress) = (relay.clone(), manager.clone());
+        actix_web::rt::spawn(async move { progress.follow_drain(&drained).await });
+        let (signalled, stopping, drain_timeout) = (relay.clone(), manager.clone(), config.drain_timeout.0);
         actix_web::rt::spawn(async move {
             signals.next().await;
             tracing::info!("stopping");
+            stopping.stopping();
             signalled.begin_drain(true);
             signals.next().await;
             tracing::warn!("a second signal: ending at once");
@@ -147,6 +154,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         let called_as = std::env::args_os().next().unwrap_or_else(|| OsString::from("relay"));
         let program = program(std::env::var_os("CARGO").is_some(), &called_as);
         let on_ready = |serving: &server::Serving| {
+            manager.ready(&format!("serving clients on {}, operators on {}", serving.public, serving.admin));
             if let Err(error) = print(Welcome { program: &program, config, serving, demo: &demo }) {
                 tracing::warn!(%error, "the start-up text could not be printed");
             }
