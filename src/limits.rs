@@ -117,6 +117,11 @@ pub const TLS_FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// How often these files are looked at: soon enough for somebody who waits for a new certificate, and nothing beside the rest.
 pub const TLS_RENEWAL_INTERVAL: Duration = Duration::from_secs(2);
 
+/// How long before the end of its certificate the relay warns: who renews at 30 days has failed for two weeks by then.
+pub const TLS_EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+/// How often it then warns.
+pub const TLS_EXPIRY_WARNING_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Longest duration that configuration takes: deadlines stay far from what a clock can hold.
 pub const CONFIGURED_DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// Smallest `--max-message`: what is allowed before registration must be allowed after it.

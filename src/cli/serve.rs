@@ -114,6 +114,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             // It ends with this thread's arbiter.
             actix_web::rt::spawn(reader.run());
         }
+        let certificate = tls_renewal.as_ref().map(tls::Renewal::certificate);
         if let Some(renewal) = tls_renewal {
             actix_web::rt::spawn(renewal.run());
         }
@@ -129,6 +130,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             admin_token: AdminToken::new(&admin_token),
             handshakes: Handshakes::new(handshakes, config.trusted_proxies.clone()),
             log,
+            certificate,
         };
         let on_connect = Arc::new(device_link::on_connect(config.silence_timeout.0));
         let parts = Parts { api, device_link: actors.device_link, on_connect, tls };

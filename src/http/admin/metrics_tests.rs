@@ -11,7 +11,8 @@ fn idle() -> String {
     let handshakes_refused = Tally::new(["other"]);
     let (counters, readings) = (Counters::default(), Readings::default());
     let process = ProcessFigures::read();
-    Scraped { counters: &counters, readings: &readings, phase: Phase::Serving, handshakes_refused: &handshakes_refused, process }.to_text()
+    let (phase, handshakes_refused) = (Phase::Serving, &handshakes_refused);
+    Scraped { counters: &counters, readings: &readings, phase, handshakes_refused, certificate_end: None, process }.to_text()
 }
 
 fn parsed(text: &str) -> Scrape {
@@ -100,8 +101,9 @@ fn values_are_those_that_were_read_and_counted() {
         failing: vec![Statement::Statuses],
         ..Readings::default()
     };
-    let scraped =
-        Scraped { counters: &counters, readings: &readings, phase: Phase::Closing, handshakes_refused: &handshakes_refused, process: None };
+    let (phase, handshakes_refused) = (Phase::Closing, &handshakes_refused);
+    let certificate_end = Some(std::time::Duration::from_secs(1_900_000_000));
+    let scraped = Scraped { counters: &counters, readings: &readings, phase, handshakes_refused, certificate_end, process: None };
     let text = scraped.to_text();
     let changed: Vec<&str> = text
         .lines()
@@ -125,6 +127,7 @@ fn values_are_those_that_were_read_and_counted() {
             r#"relay_event_frames_total{fate="connectionClosed"} 1"#,
             "relay_persistence_lag_seconds 1.5",
             r#"relay_persistence_failing{statement="statuses"} 1"#,
+            "relay_tls_certificate_expiry_seconds 1900000000",
         ]
     );
 }
