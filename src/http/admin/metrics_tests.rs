@@ -91,18 +91,18 @@ fn values_are_those_that_were_read_and_counted() {
     let handshakes_refused = Tally::new(["unauthorized", "other"]);
     handshakes_refused.count("other");
     let counters = Counters::default();
-    counters.rpc.answered(MethodClass::Files, Reply::Error, std::time::Duration::from_millis(30));
+    counters.rpc.answered(MethodClass::Files, Reply::Error, Duration::from_millis(30));
     counters.rpc.unanswered(MethodClass::Run, Unanswered::Expired);
     counters.dropped.count(DropReason::NoLease.name());
     let readings = Readings {
         phones: 7,
         events: Events { delivered: 5, coalesced: 4, lease_ended: 2, closed: 1 },
-        status_lag: std::time::Duration::from_millis(1_500),
+        status_lag: Duration::from_millis(1_500),
         failing: vec![Statement::Statuses],
         ..Readings::default()
     };
     let (phase, handshakes_refused) = (Phase::Closing, &handshakes_refused);
-    let certificate_end = Some(std::time::Duration::from_secs(1_900_000_000));
+    let certificate_end = Some(Duration::from_secs(1_900_000_000));
     let scraped = Scraped { counters: &counters, readings: &readings, phase, handshakes_refused, certificate_end, process: None };
     let text = scraped.to_text();
     let changed: Vec<&str> = text
