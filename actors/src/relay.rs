@@ -169,6 +169,16 @@ impl Relay {
         self.drain.process_may_end().await;
     }
 
+    /// Waits until this phase of leaving is over.
+    pub async fn left(&self, phase: Phase) {
+        self.drain.left(phase).await;
+    }
+
+    /// Whether the supervisor, which shares its thread with storage's actor, handles a message within this time.
+    pub async fn supervisor_answers(&self, timeout: Duration) -> bool {
+        self.directory().supervisor_answers(timeout).await
+    }
+
     /// How far the process is with leaving.
     pub fn progress(&self) -> Progress {
         let Relay { drain, .. } = self;

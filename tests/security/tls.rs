@@ -6,6 +6,7 @@ use crate::support::{
     account::Account,
     data_dir::DataDir,
     issuer::tls_file,
+    metrics::Scrape,
     raw_socket::{Frame, RawOptions, RawSocket, Received, opcode},
     relay_process::RelayProcess,
     scale::scaled,
@@ -13,6 +14,7 @@ use crate::support::{
     token::{TEST_SECRET, fresh_user},
     wire::{KIB, connection_of, eventually, next_of, registered, request, response, round_trip},
 };
+use relay_actors::clock::EpochMs;
 use rustls::version::{TLS12, TLS13};
 use serde_json::Value;
 use std::{
@@ -276,4 +278,28 @@ async fn a_pair_that_cannot_be_used_starts_nothing_and_is_not_shown() {
             assert!(!fs::read_to_string(file).unwrap().lines().any(|line| !line.starts_with('-') && text.contains(line)), "{text}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_expires_soon_is_warned_of_and_its_end_is_a_metric() {
+    const END: &str = "relay_tls_certificate_expiry_seconds";
+    const WARNING: &str = "the tls certificate expires soon";
+    let pair = Pair::of("issuer");
+    let arguments = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=a", "-days", "3"];
+    let mut openssl = Command::new("openssl");
+    openssl.args(arguments).arg("-keyout").arg(pair.path("key.pem")).arg("-out").arg(pair.path("cert.pem"));
+    let made = output(openssl).await;
+    assert!(made.status.success(), "{made:?}");
+    let relay = relay_with(&pair.path("cert.pem"), &pair.path("key.pem"), &[]).await;
+    let left = Scrape::of(&relay).await.get(END) - EpochMs::now().0 as f64 / 1_000.0;
+    assert!(left > 3.0 * 86_400.0 - 60.0 && left <= 3.0 * 86_400.0, "{left} s");
+    let told = || relay.log().matches(WARNING).count();
+    eventually("it is told of", async || told() == 1).await;
+
+    pair.write("cert.pem", "issuer.pem");
+    pair.write("key.pem", "issuer.key");
+    eventually("its end is that of the new one", async || Scrape::of(&relay).await.get(END) > 4e9).await;
+    assert_eq!(told(), 1);
+    let plain = RelayProcess::start(&[]).await;
+    assert!(!Scrape::of(&plain).await.has(END));
 }

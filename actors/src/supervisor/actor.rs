@@ -70,6 +70,11 @@ pub struct ArmGrace {
     pub generation: ConnectionId,
 }
 
+/// Is answered when the supervisor comes to it: whether it stands still.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub struct AreYouThere;
+
 impl Supervisor {
     /// Starts the supervisor on this thread's arbiter, and makes the directory whose routers report to it.
     pub fn launch(
@@ -214,4 +219,10 @@ impl Handler<ArmGrace> for Supervisor {
         self.graces.arm(Grace { user, desktop, generation }, clock::now() + self.config.reconnect_grace);
         self.arm_next(ctx);
     }
+}
+
+impl Handler<AreYouThere> for Supervisor {
+    type Result = ();
+
+    fn handle(&mut self, AreYouThere: AreYouThere, _: &mut Context<Self>) {}
 }
