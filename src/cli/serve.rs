@@ -136,7 +136,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             signals.next().await;
             tracing::info!("stopping");
             signalled.begin_drain(true);
-            signals.next().await;
+            signals.insisted().await;
             tracing::warn!("a second signal: ending at once");
             std::process::exit(1);
         });

@@ -5,6 +5,7 @@
 //! | `printed` | the commands that `relay serve` prints, typed as they stand |
 //! | `use_of` | devices, API keys, tokens, wrong use |
 //! | `serve` | starts that cannot be, two processes, the ready file, signals, `relay migrate` |
+//! | `starts` | signals while a start waits for who holds the database |
 //! | `configuration` | `--config`, `--print-config`: which value counts, and what is wrong with a file |
 //! | `database` | a database server that is not there, or refuses |
 //! | `clients` | `relay desktop` and `relay phone` against a server that does what each test needs |
@@ -27,6 +28,7 @@ mod drain;
 mod logs;
 mod printed;
 mod serve;
+mod starts;
 mod use_of;
 mod waiting;
 mod watching;
