@@ -1,8 +1,9 @@
 //! Signals during a start that waits for another process, which holds what the start needs.
 
 use crate::{
-    serve, text,
+    serve,
     support::{PATIENCE, data_dir::DataDir, postgres::Server, wire::eventually},
+    text,
 };
 use rusqlite::Connection;
 use std::{fs, process::Stdio, time::Duration};

@@ -95,8 +95,9 @@ fn told(mut socket: RawSocket) -> JoinHandle<Option<(u16, String)>> {
 async fn heavy_every_client_that_reads_is_told_and_the_process_ends_in_time_whatever_they_do() {
     // Of eight sockets each, and two more in every fourth.
     let accounts = scaled(14, 120);
-    let mut relay = RelayProcess::start(&[]).await;
-    let (mut reading, mut calling, mut streaming, mut silent) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    // Nobody's time is over before all are there.
+    let mut relay = RelayProcess::start(&["--register-timeout", "5m", "--request-head-timeout", "5m", "--interest-ttl", "5m"]).await;
+    let (mut reading, mut calling, mut cut, mut streaming, mut silent) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for number in 0..accounts {
         let account = Account::new(&relay, 2, 4).await;
         // Two that stream, and one that watches.
@@ -104,19 +105,18 @@ async fn heavy_every_client_that_reads_is_told_and_the_process_ends_in_time_what
         let (mut watcher, _) = phone(&account, 0, 0).await;
         let generation = watched(&mut watcher, &mut desktop_socket, "session").await;
         reading.push(watcher);
-        // One with an open request, one in the middle of a fragmented message, one idle.
+        // One with an open request, one that will be in the middle of a fragmented message, one idle.
         let (mut caller, _) = phone(&account, 1, 0).await;
         caller.text(&request("open", "1")).await;
         next_answer(&mut desktop_socket).await;
         calling.push(caller);
         streaming.push((desktop_socket, generation));
-        let (mut cut, _) = phone(&account, 2, 0).await;
-        cut.frame(&Frame { fin: false, ..Frame::text("{\"type\":") }).await;
+        cut.push(phone(&account, 2, 0).await.0);
         let (idle, _) = phone(&account, 3, 0).await;
         // One that has not registered, one in the middle of a frame before it.
         let (unregistered, mut half) = (open_desktop(&account).await, open_desktop(&account).await);
         half.half_frame(&Frame::text("{\"type\":\"ping\",\"payload\":{}}"), 9).await;
-        reading.extend([cut, idle, unregistered, half]);
+        reading.extend([idle, unregistered, half]);
         // One connection that never became a socket.
         let mut raw = RawSocket::connect(relay.ready().public, None).await;
         raw.write(b"GET /ws/device-link HTTP/1.1\r\nHost:").await;
@@ -127,7 +127,10 @@ async fn heavy_every_client_that_reads_is_told_and_the_process_ends_in_time_what
             reading.push(caller);
         }
     }
-    let ends: Vec<_> = reading.into_iter().map(told).collect();
+    for socket in &mut cut {
+        socket.frame(&Frame { fin: false, ..Frame::text("{\"type\":") }).await;
+    }
+    let ends: Vec<_> = reading.into_iter().chain(cut).map(told).collect();
     // Phones before desktops: no end of a desktop answers what its phones have asked.
     let unanswered = calling.into_iter().map(|mut socket| {
         tokio::spawn(async move {

@@ -205,7 +205,7 @@ impl Crowd {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn heavy_everybody_comes_back_at_once_and_storage_is_asked_in_batches() {
-    let accounts = scaled(25, 250);
+    let accounts = scaled(25, 500);
     let within = Duration::from_secs(scaled(8, 60) as u64);
     let mut crowd = Crowd::start(accounts).await;
     crowd.everybody_is("registered", within).await;
