@@ -3,6 +3,7 @@
 use crate::{
     rig::storage_is_well,
     support::{
+        PATIENCE,
         account::Account,
         data_dir::{DataDir, Sql},
         postgres::OwnServer,
@@ -14,7 +15,7 @@ use crate::{
     },
 };
 use futures_util::{StreamExt, future::join_all, stream};
-use relay_protocol::id::DeviceId;
+use relay_protocol::{close::CloseReason, id::DeviceId};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
@@ -83,7 +84,11 @@ impl Client {
             }
             socket.text(&json!({"type": "register", "payload": payload}).to_string()).await;
             let answer = loop {
-                let frame: Value = serde_json::from_str(&socket.next_text().await).unwrap();
+                let received = socket.read(PATIENCE).await;
+                if received.close().is_some_and(|(code, _)| code == CloseReason::RegistrationTimeout.code()) {
+                    return None;
+                }
+                let frame: Value = serde_json::from_str(received.text().unwrap_or_else(|| panic!("{received:?}"))).unwrap();
                 if frame["type"] != "event" {
                     break frame;
                 }
