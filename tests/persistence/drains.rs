@@ -121,7 +121,7 @@ async fn a_relay_whose_database_was_stopped_serves_until_it_leaves_in_time() {
     }
 }
 
-/// A call that waits for storage is answered, or its connection ends: it keeps the process for a moment only.
+/// A call that waits for storage is answered, or its connection ends: both the limit on a statement and that on stopping bound it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_waits_for_a_stalled_database_keeps_the_relay_no_longer_than_a_moment() {
     let Rig { mut relay, account, proxy, .. } = Rig::start(1).await;
