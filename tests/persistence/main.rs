@@ -7,6 +7,7 @@
 //! | `comebacks` | everybody comes back at once while PostgreSQL is slow |
 //! | `drains` | the relay leaves while storage stalls, refuses, was stopped, or is held by another process |
 //! | `outages` | PostgreSQL refuses or stalls under traffic: routing, answers, health, the log, and what catches up |
+//! | `processes` | two relay processes on one storage know of each other |
 //! | `restarts` | PostgreSQL is restarted under traffic, or greets with an error |
 //! | `storms` | many devices try to register meanwhile |
 //! | `small_pools` | one or two connections for everybody, and clients that leave while they wait |
@@ -21,6 +22,7 @@ mod support;
 mod comebacks;
 mod drains;
 mod outages;
+mod processes;
 mod restarts;
 mod rig;
 mod small_pools;
