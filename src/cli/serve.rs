@@ -156,7 +156,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             tracing::info!("stopping");
             stopping.stopping();
             signalled.begin_drain(true);
-            signals.next().await;
+            signals.insisted().await;
             tracing::warn!("a second signal: ending at once");
             std::process::exit(1);
         });

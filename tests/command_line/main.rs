@@ -6,6 +6,7 @@
 //! | `use_of` | devices, API keys, tokens, wrong use |
 //! | `serve` | starts that cannot be, two processes, the ready file, signals, `relay migrate` |
 //! | `service_manager` | what a service manager is told: ready, leaving, signs of life |
+//! | `starts` | signals while a start waits for who holds the database |
 //! | `configuration` | `--config`, `--print-config`: which value counts, and what is wrong with a file |
 //! | `database` | a database server that is not there, or refuses |
 //! | `clients` | `relay desktop` and `relay phone` against a server that does what each test needs |
@@ -29,6 +30,7 @@ mod logs;
 mod printed;
 mod serve;
 mod service_manager;
+mod starts;
 mod use_of;
 mod waiting;
 mod watching;

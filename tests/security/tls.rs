@@ -30,6 +30,9 @@ use tokio::{
 
 const LIVEZ: &str = "GET /livez HTTP/1.1\r\nHost: relay\r\n\r\n";
 
+/// A frozen peer is ended 2 s after its close, and a listener gives connections that are left another 2 s.
+const DRAINED_WITHIN: Duration = Duration::from_secs(10);
+
 /// A certificate and its key in files that can be exchanged.
 struct Pair {
     directory: tempfile::TempDir,
@@ -198,6 +201,34 @@ async fn a_peer_that_reads_nothing_under_tls_is_retired_and_its_connection_ended
     assert!(!relay.log().contains("cannot be ended from outside"), "{}", relay.log());
     let taken = frozen.discard(usize::MAX, PATIENCE).await;
     assert!(taken < REPLIES * result.len(), "all {taken} bytes came: it was not frozen");
+}
+
+/// Beside a peer that reads nothing, and connections whose handshake has not ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_under_tls_tells_everybody_who_reads_and_ends_in_time() {
+    const LARGE: usize = 16 * 1024 * KIB;
+    let mut relay = relay(&[]).await;
+    let tunnel = TlsTunnel::start(&relay, trusting("issuer-ca.pem")).await;
+    let account = Account::at(tunnel.address(), 2, 2).await;
+    let mut desktop = registered(&account.raw_desktop(), account.desktops[1]).await;
+    let _frozen = registered(&account.raw_desktop(), account.desktops[0]).await;
+    let mut phone = registered(&account.raw_phone(), account.phones[0]).await;
+    let mut unregistered = RawSocket::open(&account.raw_phone()).await;
+    let _no_handshake = RawSocket::connect(relay.ready().public, None).await;
+    phone.text(&request("large", &format!("{:?}", "x".repeat(LARGE)))).await;
+    eventually("it waits for the frozen desktop", async || {
+        let frozen = connection_of(&relay, account.user, account.desktops[0]).await.unwrap();
+        frozen["queuedBytes"].as_u64().unwrap() > KIB as u64 * KIB as u64
+    })
+    .await;
+    let begun = Instant::now();
+    relay.signal("TERM");
+    for socket in [&mut desktop, &mut phone, &mut unregistered] {
+        assert_eq!(socket.closed(PATIENCE).await, Some((1012, "relayDraining".to_owned())));
+    }
+    assert_eq!(relay.exited().await.code(), Some(0));
+    assert!(begun.elapsed() < DRAINED_WITHIN, "it took {:?}", begun.elapsed());
+    assert!(!relay.log().contains("still open"), "{}", relay.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
