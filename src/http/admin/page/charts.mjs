@@ -45,6 +45,7 @@ export class Chart {
         this.#card = card;
         card.id = `chart-${options.id}`;
         find("title").textContent = options.title;
+        card.classList.toggle("single", options.series.length === 1);
         this.#values = options.series.map(({ label }, index) => addValue(find("values"), label, index));
         this.#scale = find("scale");
         this.#foot = find("foot");
@@ -93,7 +94,7 @@ export class Chart {
                 continue;
             }
             if (run.length === 0) runs.push(run);
-            run.push([WIDTH * this.#place(at), HEIGHT - 1 - (HEIGHT - 4) * (value / top)]);
+            run.push([WIDTH * this.#place(at), HEIGHT - 1 - (HEIGHT - 2) * (value / top)]);
         }
         return runs;
     }

@@ -119,6 +119,7 @@ class Row {
         this.#find("user").textContent = userId;
         // A phone's route is `phone::desktop`; the whole stays one text to select and copy.
         this.#find("route").textContent = route;
+        this.#find("route").title = route;
         const ask = this.#find("ask");
         ask.setAttribute("aria-label", `Close ${word} ${route}`);
         ask.addEventListener("click", () => this.#ask());

@@ -28,18 +28,18 @@ const find = (id) => document.getElementById(id);
 const set = (id, text) => (find(id).textContent = text);
 
 const history = new History();
-const inFiveMinutes = (counter) => (of) => `${count(of.total(counter))} in 5 min`;
+const inFiveMinutes = (counter, what) => (of) => `${count(of.total(counter))} ${what} in 5 min`;
 const perSecond = { scale: roundUp, least: 1, format: rate };
 const charts = [
-    { id: "requests", title: "Requests", series: [{ key: "requests", label: "ended" }], foot: inFiveMinutes("requests"), ...perSecond },
+    { id: "requests", title: "Requests", series: [{ key: "requests", label: "ended" }], foot: inFiveMinutes("requests", "ended"), ...perSecond },
     {
         id: "events",
         title: "Event frames",
         series: [
             { key: "delivered", label: "delivered" },
-            { key: "undelivered", label: "not" },
+            { key: "undelivered", label: "not delivered" },
         ],
-        foot: inFiveMinutes("delivered"),
+        foot: inFiveMinutes("delivered", "delivered"),
         ...perSecond,
     },
     {
@@ -76,7 +76,12 @@ const charts = [
     },
 ].map((options) => new Chart(find("charts"), options));
 
-const drain = new DrainPanel(() => relay.drain());
+const drain = new DrainPanel(async () => {
+    const progress = await relay.drain();
+    // It may be over before the next look is due.
+    setTimeout(poll, 0);
+    return progress;
+});
 const connections = new ConnectionTable(async (id) => {
     await relay.close(id);
     setTimeout(list, 0);
@@ -91,6 +96,9 @@ let heardAt = null;
 let clockAhead = 0;
 let pollTimer = null;
 let listTimer = null;
+/** Counts looks and lists: an answer counts only if nothing was asked since, and nobody has left. */
+let polls = 0;
+let lists = 0;
 
 find("token-form").addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -129,7 +137,7 @@ find("log-form").addEventListener("submit", async (event) => {
 // Nobody looks at a hidden tab, and the relay has other work.
 document.addEventListener("visibilitychange", () => {
     stop();
-    if (relay !== null && !document.hidden) start();
+    start();
 });
 
 const kept = sessionStorage.getItem(TOKEN_KEY);
@@ -166,15 +174,19 @@ function start() {
 function stop() {
     clearTimeout(pollTimer);
     clearTimeout(listTimer);
+    polls += 1;
+    lists += 1;
 }
 
 /** One look at status and metrics, and the next one behind it. */
 async function poll() {
-    const asked = relay;
+    if (relay === null || document.hidden) return;
+    polls += 1;
+    const turn = polls;
     clearTimeout(pollTimer);
     try {
-        const [status, metrics] = await Promise.all([asked.status(), asked.metrics()]);
-        if (asked !== relay) return;
+        const [status, metrics] = await Promise.all([relay.status(), relay.metrics()]);
+        if (turn !== polls) return;
         heardAt = performance.now();
         showStatus(status);
         history.push(heardAt, read(metrics));
@@ -182,30 +194,30 @@ async function poll() {
         find("lost").hidden = true;
         find("app").classList.remove("stale");
     } catch (error) {
-        if (asked !== relay) return;
+        if (turn !== polls) return;
         if (error instanceof WrongToken) return leave("The relay does not take the token any more.");
         showLost(error);
     }
-    clearTimeout(pollTimer);
-    if (!document.hidden) pollTimer = setTimeout(poll, drain.isMoving ? POLL_DRAIN_MS : POLL_MS);
+    pollTimer = setTimeout(poll, drain.isMoving ? POLL_DRAIN_MS : POLL_MS);
 }
 
 /** One list of connections, and the next one behind it. A list that takes long is asked for less often. */
 async function list() {
-    const asked = relay;
+    if (relay === null || document.hidden) return;
+    lists += 1;
+    const turn = lists;
     clearTimeout(listTimer);
     const begun = performance.now();
     try {
-        const listed = await asked.connections();
-        if (asked !== relay) return;
+        const listed = await relay.connections();
+        if (turn !== lists) return;
         connections.show(listed, Date.now() + clockAhead);
     } catch (error) {
-        if (asked !== relay) return;
+        if (turn !== lists) return;
         // The look at the status says that nobody answers.
         if (!(error instanceof Unreachable)) set("connections-count", error.message || "–");
     }
-    clearTimeout(listTimer);
-    if (!document.hidden) listTimer = setTimeout(list, Math.max(LIST_MS, LIST_SHARE * (performance.now() - begun)));
+    listTimer = setTimeout(list, Math.max(LIST_MS, LIST_SHARE * (performance.now() - begun)));
 }
 
 /** Begins anew with another process. */
@@ -233,6 +245,7 @@ function showStatus(status) {
     set("instance", status.relayInstanceId);
     set("version", status.version);
     set("uptime", age(status.uptimeMs));
+    set("about", `${status.version}, up for ${age(status.uptimeMs)}`);
     set("storage", STORAGE[status.storage] ?? status.storage);
     find("storage").className = status.storage === "ok" ? "good" : "bad";
     set("unwritten", count(status.unwrittenStatuses));
@@ -274,5 +287,5 @@ async function showLogFilter() {
 
 function tellRefusals(of) {
     const most = of.mainRefusal();
-    return most === null ? "0 in 5 min" : `${count(of.total("refusals"))} in 5 min, ${count(most.count)} ${most.reason}`;
+    return most === null ? "none in 5 min" : `${count(of.total("refusals"))} in 5 min, ${count(most.count)} ${most.reason}`;
 }
