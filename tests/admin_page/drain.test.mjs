@@ -36,7 +36,7 @@ scenes("the drain", {
         assert.deepEqual([await desktop.closed, await phone.closed], [RELAY_DRAINING, RELAY_DRAINING]);
         await says(page, "#phase", "drained");
         await says(page, "#drain-closed", "3 of 3 sockets closed");
-        await says(page, "#drain-next", /end this one with SIGTERM/);
+        await says(page, "#drain-next", /SIGTERM/);
         await says(page, "#announcements", "Drained. Every socket is closed.");
         await page.getByRole("button", { name: "Drain…" }).waitFor({ state: "hidden" });
         assert.deepEqual(page.faults, []);

@@ -41,7 +41,7 @@ scenes("the admin page", {
         for (let number = 0; number < 40; number += 1) await phone.call();
         for (let number = 0; number < 3; number += 1) await phone.call("session.missing");
         await says(page, "#chart-requests .foot", "40 ended in 5 min");
-        await says(page, "#chart-refusals .foot", "3 in 5 min, 3 methodNotFound");
+        await says(page, "#chart-refusals .foot", "3 in 5 min, mostly methodNotFound");
         await says(page, "#chart-latency .series-0 dd", /ms$/);
         await says(page, "#chart-requests .series-0 dd", /^[1-9].*\/s$/);
         const path = await page.locator("#chart-requests .line").getAttribute("d");

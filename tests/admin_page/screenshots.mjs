@@ -9,7 +9,7 @@ const ACCOUNTS = 24;
 /** Phones that stop reading before the drain, so that closing takes long enough to be seen. */
 const FROZEN = 19;
 /** How long clients talk before the first picture, in milliseconds. */
-const LIVELY_MS = Number(process.env.LIVELY_MS ?? 180_000);
+const LIVELY_MS = Number(process.env.LIVELY_MS ?? 270_000);
 
 const picture = (name) => fileURLToPath(new URL(`../../docs/${name}.png`, import.meta.url));
 const sleep = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
@@ -19,23 +19,22 @@ const browser = await launch();
 const phones = [];
 let isOver = false;
 try {
-    const light = await openPage(browser, relay, { viewport: { width: 1280, height: 980 } });
+    const light = await openPage(browser, relay, { viewport: { width: 1320, height: 920 } });
     const dark = await openPage(browser, relay, { viewport: { width: 390, height: 844 }, deviceScaleFactor: 2, colorScheme: "dark" });
     await signIn(light, relay);
     await signIn(dark, relay);
     for (let index = 0; index < ACCOUNTS; index += 1) {
         await connectAccount(index);
-        await sleep(LIVELY_MS / ACCOUNTS / 3);
+        await sleep((Math.random() * LIVELY_MS) / ACCOUNTS);
     }
-    await sleep((LIVELY_MS * 2) / 3);
+    await sleep(LIVELY_MS / 2);
     await light.screenshot({ path: picture("admin-page") });
     await dark.screenshot({ path: picture("admin-page-phone") });
 
     phones.slice(0, FROZEN).forEach((phone) => phone.freeze());
-    await light.setViewportSize({ width: 1280, height: 620 });
+    await light.setViewportSize({ width: 1320, height: 640 });
     await light.emulateMedia({ colorScheme: "dark" });
     await light.locator("#drain").click();
-    await light.screenshot({ path: picture("admin-page-drain-question") });
     await light.locator("#drain-confirm").click();
     await light.locator("#drain-left", { hasText: new RegExp(`^${FROZEN}$`) }).waitFor();
     await light.screenshot({ path: picture("admin-page-drain") });
@@ -48,7 +47,7 @@ try {
 /** A desktop that takes its time to answer and tells its session's timeline, and phones that call it and watch. */
 async function connectAccount(index) {
     const desktop = await relay.desktop(randomUUID());
-    desktop.delay = () => 5 + 40 * Math.random() ** 2 + (Math.random() < 0.02 ? 600 : 0);
+    desktop.delay = () => 4 - 25 * Math.log(1 - Math.random());
     let generation = null;
     desktop.onEvent = ({ payload }) => (generation = payload.authorizationGeneration ?? null);
     repeat(() => {

@@ -12,6 +12,10 @@ import WebSocket from "ws";
 
 const BINARY = process.env.RELAY_BINARY ?? fileURLToPath(new URL("../../../target/debug/relay", import.meta.url));
 
+// Those that a test left behind which ran out of time.
+const running = new Set();
+process.once("exit", () => running.forEach((relay) => relay.kill("SIGKILL")));
+
 /** A running relay. It ends with `stop`, and its files with `remove`. */
 export class Relay {
     #directory;
@@ -35,6 +39,7 @@ export class Relay {
         const [data, ready] = ["data", "ready.json"].map((name) => join(this.#directory, name));
         const flags = ["--listen", "127.0.0.1:0", "--admin-listen", adminListen, "--data-dir", data, "--ready-file", ready, ...args];
         this.#process = spawn(BINARY, ["serve", "--log-format", "json", ...flags], { stdio: ["ignore", "ignore", "pipe"] });
+        running.add(this.#process);
         const lines = createInterface({ input: this.#process.stderr });
         const log = [];
         await new Promise((resolve, reject) => {
@@ -59,6 +64,7 @@ export class Relay {
         const exited = once(this.#process, "exit");
         this.#process.kill(signal);
         await exited;
+        running.delete(this.#process);
     }
 
     async remove() {

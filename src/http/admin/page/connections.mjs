@@ -162,7 +162,7 @@ class Row {
             await this.#close(this.#id);
         } catch (error) {
             // 404: it has ended meanwhile, as was wanted.
-            if (error.status !== 404) said = `not closed: ${error.message || "wrong token"}`;
+            if (error.status !== 404) said = `not closed. ${error.message}`;
         }
         confirm.disabled = false;
         this.element.classList.remove("asking");

@@ -32,7 +32,7 @@ export class DrainPanel {
                 this.show(await begin());
                 dialog.close();
             } catch (failed) {
-                error.textContent = `It could not be started: ${failed.message || "the relay did not take the token"}`;
+                error.textContent = `It was not started. ${failed.message}`;
                 confirm.disabled = false;
             }
         });

@@ -107,8 +107,7 @@ find("token-form").addEventListener("submit", async (event) => {
     try {
         await new Relay(token).status();
     } catch (error) {
-        const wrong = error instanceof WrongToken;
-        set("token-error", wrong ? "The relay does not take this token." : `The relay does not answer: ${error.message}`);
+        set("token-error", error.message);
         find("token").select();
         return;
     }
@@ -125,8 +124,7 @@ find("log-form").addEventListener("submit", async (event) => {
         await relay.setLogFilter(filter);
         say("In use from the next line on.", false);
     } catch (error) {
-        if (error instanceof WrongToken) leave("The relay does not take the token any more.");
-        else say(error.message, true);
+        say(error.message, true);
     }
     function say(text, isError) {
         set("log-said", text);
@@ -215,7 +213,7 @@ async function list() {
     } catch (error) {
         if (turn !== lists) return;
         // The look at the status says that nobody answers.
-        if (!(error instanceof Unreachable)) set("connections-count", error.message || "–");
+        if (!(error instanceof Unreachable)) set("connections-count", error.message);
     }
     listTimer = setTimeout(list, Math.max(LIST_MS, LIST_SHARE * (performance.now() - begun)));
 }
@@ -287,5 +285,5 @@ async function showLogFilter() {
 
 function tellRefusals(of) {
     const most = of.mainRefusal();
-    return most === null ? "none in 5 min" : `${count(of.total("refusals"))} in 5 min, ${count(most.count)} ${most.reason}`;
+    return most === null ? "none in 5 min" : `${count(of.total("refusals"))} in 5 min, mostly ${most.reason}`;
 }

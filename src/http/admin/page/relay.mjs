@@ -4,9 +4,17 @@
 const TIMEOUT_MS = 5000;
 
 /** The relay does not take the token. */
-export class WrongToken extends Error {}
+export class WrongToken extends Error {
+    constructor() {
+        super("The relay does not take this token.");
+    }
+}
 /** Nobody answers. */
-export class Unreachable extends Error {}
+export class Unreachable extends Error {
+    constructor() {
+        super("The relay does not answer.");
+    }
+}
 /** The relay answers that it will not; the message is its own. */
 export class Refused extends Error {
     constructor(status, message) {
@@ -63,8 +71,8 @@ export class Relay {
         try {
             const signal = AbortSignal.timeout(TIMEOUT_MS);
             response = await fetch(path, { method, headers, body, signal, cache: "no-store", credentials: "omit", redirect: "error" });
-        } catch (error) {
-            throw new Unreachable(error.message);
+        } catch {
+            throw new Unreachable();
         }
         if (response.status === 401) throw new WrongToken();
         if (!response.ok) throw new Refused(response.status, await reason(response));
