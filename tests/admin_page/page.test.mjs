@@ -233,6 +233,20 @@ scenes("the admin page", {
         await says(page, "#storage", "does not answer");
     },
 
+    "another process of the same storage is named": async ({ relay, visit }) => {
+        const page = await visit();
+        const status = await (await relay.call("GET", "/admin/status")).json();
+        const own = { self: true, host: "blue", pid: 7, version: "0.1.0", phase: "serving" };
+        const other = { ...own, self: false, host: HOSTILE, pid: 8, phase: "draining" };
+        let processes = [own, other];
+        await page.route("**/admin/status", (route) => route.fulfill({ json: { ...status, processes } }));
+        await signIn(page, relay);
+        await page.locator("#others-banner").getByText(`Also on this storage: ${HOSTILE}, pid 8, 0.1.0, draining.`).waitFor();
+        processes = [own];
+        await page.locator("#others-banner").waitFor({ state: "hidden" });
+        assert.deepEqual(page.faults, []);
+    },
+
     "the log filter is shown and replaced, and a bad one is told": async ({ relay, open }) => {
         const page = await open();
         const input = page.getByLabel("Log filter");

@@ -253,8 +253,16 @@ function showStatus(status) {
     set("accounts", count(status.accounts));
     set("pending", count(status.pending));
     set("leases", count(status.leases));
+    const others = (status.processes ?? []).filter((process) => !process.self);
+    find("others-banner").hidden = others.length === 0;
+    set("others-banner", tellOthers(others));
     find("storage-banner").hidden = status.storage === "ok";
     set("storage-banner", tellStorage(status));
+}
+
+function tellOthers(others) {
+    const named = others.map(({ host, pid, version, phase }) => `${host}, pid ${pid}, ${version}, ${phase}`);
+    return `Also on this storage: ${named.join("; ")}. Two that serve are for a deploy only: devices of one do not reach those of the other.`;
 }
 
 function tellStorage({ storage, failingSince = {}, unwrittenStatuses }) {
