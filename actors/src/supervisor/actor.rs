@@ -7,12 +7,11 @@ use super::{
     sweep::{SweepLimits, Verdict, judge},
 };
 use crate::{
-    clock::{self, EpochMs},
+    clock,
     counters::Counters,
     device_socket::{Link, SocketTable},
     directory::Directory,
-    mailbox,
-    persistence::{Persistence, ReconcileStale, Shared},
+    persistence::{Persistence, Shared},
     user_router::{actor::RouterConfig, message::Input},
 };
 use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
@@ -132,7 +131,7 @@ impl Supervisor {
     /// Rows that an earlier process left as online stay so for one reconnect wait; who has not come back by then is gone.
     fn end_stale(&mut self) {
         self.stale_ended = true;
-        mailbox::deliver(&self.services.persistence(), ReconcileStale { at: EpochMs::now() });
+        self.services.end_stale_statuses();
     }
 
     /// Waits until the sockets hold too much together, and gives up the largest holders.
@@ -168,10 +167,13 @@ impl Supervisor {
 
     /// The router ends the generation and closes the link. When it cannot be told, the link is closed here, and the router learns
     /// of it as of any other end.
+    /// While the router is slow it is told again by every sweep, since it may fail meanwhile; that is one retirement all the same.
     fn retire(&self, link: &Link, reason: CloseReason, now: Instant) {
-        self.counters.retired.count(reason.text());
         let user = link.identity.user;
-        tracing::debug!(%user, socket = %link.id, reason = reason.text(), queued = link.lane.queued_bytes(), "retiring");
+        if link.note_retirement() {
+            self.counters.retired.count(reason.text());
+            tracing::debug!(%user, socket = %link.id, reason = reason.text(), queued = link.lane.queued_bytes(), "retiring");
+        }
         let told = link.registration().is_some() && self.directory.hint(user, Input::Retire { socket: link.id, reason });
         if !told {
             link.lane.close(reason, now);

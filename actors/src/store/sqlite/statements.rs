@@ -126,7 +126,9 @@ pub(super) fn disconnect_stale(connection: &mut Connection, instance: RelayInsta
     let ended: Vec<DeviceId> = transaction
         .prepare_cached(
             "UPDATE devices SET status = 'disconnected', status_at = ?2, status_instance = ?1 \
-             WHERE status <> 'disconnected' AND status_instance IS DISTINCT FROM ?1 AND forgotten_at IS NULL RETURNING id",
+             WHERE status <> 'disconnected' AND status_instance IS DISTINCT FROM ?1 AND forgotten_at IS NULL \
+             AND NOT EXISTS (SELECT 1 FROM relay_processes AS live WHERE live.instance = devices.status_instance \
+             AND live.expires_at > unixepoch('subsec') * 1000) RETURNING id",
         )?
         .query_map((instance.to_string(), at.0), |row| parsed(row, "id"))?
         .collect::<rusqlite::Result<_>>()?;
@@ -154,7 +156,7 @@ pub(super) fn ping(connection: &Connection) -> rusqlite::Result<()> {
 
 /// Takes the write lock at once: a transaction that reads first and then wants to write may be refused for good when another
 /// process wrote in between.
-fn writing(connection: &mut Connection) -> rusqlite::Result<Transaction<'_>> {
+pub(super) fn writing(connection: &mut Connection) -> rusqlite::Result<Transaction<'_>> {
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
 }
 
