@@ -94,7 +94,7 @@ async fn register(socket: &mut RawSocket, device: DeviceId, resume: &mut Map<Str
                     }
                 }
                 Received::Frame { opcode: opcode::PING, payload, .. } => socket.frame(&Frame::new(opcode::PONG, payload)).await,
-                ended => {
+                ended @ (Received::Frame { .. } | Received::End | Received::EndInsideFrame | Received::Reset | Received::Nothing) => {
                     history.lock().unwrap().refusals.push(format!("{:?}", ended.close()));
                     return false;
                 }

@@ -21,6 +21,7 @@ use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
     os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::Path,
     process::{Command, Output, Stdio},
 };
 use tempfile::TempDir;
@@ -48,7 +49,7 @@ impl Stage {
             let database = data_dir.database_url().map(|url| format!("RELAY_DATABASE_URL={url}\n")).unwrap_or_default();
             let variables = format!(
                 "RELAY_LISTEN={host}:{}\nRELAY_ADMIN_LISTEN={host}:{port}\nRELAY_DATA_DIR={}\nRELAY_JWT_SECRET={TEST_SECRET}\n\
-                 RELAY_ADMIN_TOKEN={ADMIN_TOKEN}\nRELAY_TRUSTED_PROXIES=127.0.0.1/32\nRELAY_LOG_FORMAT=json\n{database}",
+                 RELAY_ADMIN_TOKEN=\"{ADMIN_TOKEN}\"\nRELAY_TRUSTED_PROXIES=127.0.0.1/32\nRELAY_LOG_FORMAT=json\n{database}",
                 port - 9090 + 8787,
                 data_dir.path().display(),
             );
@@ -66,18 +67,13 @@ impl Stage {
     /// Anew, if it runs.
     pub(crate) async fn start_haproxy(&mut self) {
         self.haproxy = None;
-        let (path, maximum) = (self.directory.path().display(), scaled(1_500, 5_000));
         let configuration = adapted(
-            &read("deploy/haproxy/haproxy.cfg"),
+            &haproxy_here(self.directory.path()),
             &[
-                ("log /dev/log local0", "log stderr format raw local0"),
-                ("    user haproxy\n    group haproxy\n", ""),
-                ("maxconn 50000", &format!("maxconn {maximum}")),
-                ("/run/haproxy/relay.sock", &format!("{path}/relay.sock")),
-                ("/etc/haproxy/relay.map", &format!("{path}/relay.map")),
+                ("maxconn 50000", &format!("maxconn {}", scaled(1_500, 5_000))),
                 (":443 ssl crt /etc/haproxy/relay.pem alpn http/1.1", &self.public().to_string()),
-                ("127.0.0.1:8787", &format!("{}:8787", self.host)),
-                ("127.0.0.1:8788", &format!("{}:8788", self.host)),
+                ("127.0.0.1:8787", &self.direct("blue").to_string()),
+                ("127.0.0.1:8788", &self.direct("green").to_string()),
             ],
         );
         self.haproxy = Some(Proxy::haproxy(self.directory.path(), &configuration, self.public()).await);
@@ -132,9 +128,8 @@ impl Stage {
         command.arg("--env-dir").arg(self.directory.path()).arg("--proxy-socket").arg(path("relay.sock"));
         command.arg("--proxy-map").arg(path("relay.map"));
         command.args(["--start", &self.units.command("start"), "--stop", &self.units.command("stop")]).args(arguments);
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("RELAY_")) {
-            command.env_remove(name);
-        }
+        // Whoever runs it may have another relay in mind.
+        command.env("RELAY_ADMIN_URL", "http://127.0.0.1:1").env("RELAY_ADMIN_TOKEN", "of-another-relay").env("RELAY_DATA_DIR", "/nowhere");
         // A group of its own, so that a test can kill all of it at once.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -201,6 +196,20 @@ impl Pair {
     pub(crate) async fn works(&mut self) {
         round_trip(&mut self.phone, &mut self.desktop, "again").await;
     }
+}
+
+/// The configuration with its files in this directory, for whoever runs the tests.
+pub(crate) fn haproxy_here(directory: &Path) -> String {
+    let path = directory.display();
+    adapted(
+        &read("deploy/haproxy/haproxy.cfg"),
+        &[
+            ("log /dev/log local0", "log stderr format raw local0"),
+            ("    user haproxy\n    group haproxy\n", ""),
+            ("/run/haproxy/relay.sock", &format!("{path}/relay.sock")),
+            ("/etc/haproxy/relay.map", &format!("{path}/relay.map")),
+        ],
+    )
 }
 
 /// Status and `Retry-After`; none where nobody listens.

@@ -137,7 +137,7 @@ impl Shared {
         let child = Command::new(env!("CARGO_BIN_EXE_relay"))
             .arg("serve")
             .env_clear()
-            .envs(variables.lines().map(|line| line.split_once('=').unwrap()))
+            .envs(variables.lines().map(|line| line.split_once('=').unwrap()).map(|(name, value)| (name, value.trim_matches('"'))))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
