@@ -86,18 +86,17 @@ async fn register(socket: &mut RawSocket, device: DeviceId, resume: &mut Map<Str
         payload.as_object_mut().unwrap().extend(resume.clone());
         socket.text(&json!({"type": "register", "payload": payload}).to_string()).await;
         let answer = loop {
-            match socket.read(PATIENCE).await {
-                received if received.text().is_some() => {
-                    let frame: Value = serde_json::from_str(received.text().unwrap()).unwrap();
-                    if frame["type"] != "event" {
-                        break frame;
-                    }
+            let received = socket.read(PATIENCE).await;
+            if let Some(text) = received.text() {
+                let frame: Value = serde_json::from_str(text).unwrap();
+                if frame["type"] != "event" {
+                    break frame;
                 }
-                Received::Frame { opcode: opcode::PING, payload, .. } => socket.frame(&Frame::new(opcode::PONG, payload)).await,
-                ended @ (Received::Frame { .. } | Received::End | Received::EndInsideFrame | Received::Reset | Received::Nothing) => {
-                    history.lock().unwrap().refusals.push(format!("{:?}", ended.close()));
-                    return false;
-                }
+            } else if let Received::Frame { opcode: opcode::PING, payload, .. } = received {
+                socket.frame(&Frame::new(opcode::PONG, payload)).await;
+            } else {
+                history.lock().unwrap().refusals.push(format!("{received:?}"));
+                return false;
             }
         };
         let payload = &answer["payload"];
