@@ -12,7 +12,10 @@ use crate::{
     },
 };
 use futures_util::future::join_all;
-use relay_endpoints::{admin::Admin, devices::Device};
+use relay_endpoints::{
+    admin::Admin,
+    devices::{ApiError, Device},
+};
 use relay_protocol::device::{Presence, Role};
 use std::{
     future::Future,
@@ -152,4 +155,23 @@ async fn the_choice_outlives_haproxy_and_a_second_switch_goes_back() {
     assert_eq!((code, stage.in_use().await.as_str()), (0, "blue"), "{said}");
     assert!(stage.units.runs("blue") && !stage.units.runs("green"));
     stage.pair().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_no_process_is_clients_are_told_when_to_come_again() {
+    let stage = Stage::start(DataDir::with_sqlite()).await;
+    let account = stage.account(1, 0).await;
+    let client = Client::start(account.raw_desktop(), account.desktops[0]);
+    let first = stage.instance("blue").await;
+    eventually("it is there", async || client.is_at(&first)).await;
+    stage.units.signal("blue", "KILL");
+    eventually("HAProxy answers", async || stage.get("/readyz").await == (503, Some("1".to_owned()))).await;
+    let refused = account.devices().list().await;
+    assert!(
+        matches!(&refused, Err(ApiError::Refused { status: 503, error }) if error.code == "relayUnavailable" && error.retryable),
+        "{refused:?}"
+    );
+    stage.units.start("blue").await;
+    eventually("it is back", async || stage.status("blue").await.is_some_and(|status| status["sockets"]["desktop"] == 1)).await;
+    assert_eq!(client.history().closes, [None], "nobody was left to say goodbye");
 }

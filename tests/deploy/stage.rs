@@ -27,8 +27,6 @@ use std::{
 use tempfile::TempDir;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/blue-green");
-/// The admin listener is shared by nobody here.
-const ADMIN_TOKEN: &str = "admin-token-of-thirty-two-bytes-or-more";
 const PUBLIC_PORT: u16 = 8080;
 const UNITS_PORT: u16 = 7000;
 
@@ -38,7 +36,7 @@ pub(crate) struct Stage {
     haproxy: Option<Proxy>,
     // Behind whoever writes to it.
     directory: TempDir,
-    _data_dir: DataDir,
+    data_dir: DataDir,
 }
 
 impl Stage {
@@ -48,8 +46,8 @@ impl Stage {
         for (colour, port) in [("blue", 9090), ("green", 9091)] {
             let database = data_dir.database_url().map(|url| format!("RELAY_DATABASE_URL={url}\n")).unwrap_or_default();
             let variables = format!(
-                "RELAY_LISTEN={host}:{}\nRELAY_ADMIN_LISTEN={host}:{port}\nRELAY_DATA_DIR={}\nRELAY_JWT_SECRET={TEST_SECRET}\n\
-                 RELAY_ADMIN_TOKEN=\"{ADMIN_TOKEN}\"\nRELAY_TRUSTED_PROXIES=127.0.0.1/32\nRELAY_LOG_FORMAT=json\n{database}",
+                "RELAY_LISTEN={host}:{}\nRELAY_ADMIN_LISTEN={host}:{port}\nRELAY_DATA_DIR=\"{}\"\nRELAY_JWT_SECRET={TEST_SECRET}\n\
+                 RELAY_TRUSTED_PROXIES=127.0.0.1/32\nRELAY_LOG_FORMAT=json\n{database}",
                 port - 9090 + 8787,
                 data_dir.path().display(),
             );
@@ -57,7 +55,7 @@ impl Stage {
         }
         fs::write(directory.path().join("relay.map"), read("deploy/haproxy/relay.map")).unwrap();
         let units = Units::listen((host, UNITS_PORT).into(), directory.path()).await;
-        let mut stage = Stage { units, host, haproxy: None, directory, _data_dir: data_dir };
+        let mut stage = Stage { units, host, haproxy: None, directory, data_dir };
         stage.start_haproxy().await;
         stage.units.start("blue").await;
         eventually("blue is ready and HAProxy knows", async || stage.get("/readyz").await.0 == 200).await;
@@ -99,7 +97,8 @@ impl Stage {
 
     pub(crate) fn admin(&self, colour: &str) -> Admin {
         let port = if colour == "blue" { 9090 } else { 9091 };
-        Admin::new(format!("http://{}:{port}", self.host).parse().unwrap(), ADMIN_TOKEN.to_owned()).unwrap()
+        let token = fs::read_to_string(self.data_dir.path().join("admin-token")).unwrap();
+        Admin::new(format!("http://{}:{port}", self.host).parse().unwrap(), token.trim().to_owned()).unwrap()
     }
 
     /// What this process tells of itself; none where it does not answer.
