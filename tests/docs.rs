@@ -16,6 +16,7 @@ use relay::{
 use relay_actors::{
     counters::{Counters, Tally},
     drain::Phase,
+    processes::SeenProcesses,
     readings::Readings,
 };
 use relay_protocol::{
@@ -522,9 +523,16 @@ fn log_lines_of_the_runbook_are_those_of_the_source() {
 /// Families of `/metrics`: name, type, and labels in their order.
 fn metric_families() -> Vec<[String; 3]> {
     let (counters, readings, handshakes_refused) = (Counters::default(), Readings::default(), Tally::new(["other"]));
+    let processes = SeenProcesses::default();
     let process = ProcessFigures::read();
-    let scraped =
-        Scraped { counters: &counters, readings: &readings, phase: Phase::Serving, handshakes_refused: &handshakes_refused, process };
+    let scraped = Scraped {
+        counters: &counters,
+        readings: &readings,
+        phase: Phase::Serving,
+        processes: &processes,
+        handshakes_refused: &handshakes_refused,
+        process,
+    };
     let text = scraped.to_text();
     let lines: Vec<&str> = text.lines().collect();
     let head =

@@ -9,6 +9,7 @@ pub mod directory;
 pub mod drain;
 pub mod mailbox;
 pub mod persistence;
+pub mod processes;
 pub mod readings;
 pub mod relay;
 pub mod store;

@@ -8,7 +8,9 @@ use crate::{
     drain::{Drain, Phase},
     mailbox,
     persistence::{Flush, Statement},
+    processes::{Heartbeat, KnownProcesses, Renewal, SeenProcesses},
     readings::Readings,
+    store::{ProcessRecord, Store},
     user_router::message::{Input, Whose},
 };
 use relay_protocol::{
@@ -115,13 +117,14 @@ pub struct Relay {
     started: (Instant, EpochMs),
     sockets: Sockets,
     drain: Drain,
+    processes: KnownProcesses,
 }
 
 impl Relay {
     /// A handle on these sockets and routers, which start now.
     pub fn new(instance: RelayInstanceId, sockets: Sockets) -> Self {
         let drain = sockets.directory.drain().clone();
-        Relay { instance, started: (clock::now(), EpochMs::now()), sockets, drain }
+        Relay { instance, started: (clock::now(), EpochMs::now()), sockets, drain, processes: KnownProcesses::default() }
     }
 
     /// When it started, by the wall clock of then, and how long ago that was.
@@ -309,6 +312,25 @@ impl Relay {
         let (now, state) = (clock::now(), self.directory().services().persistence_state());
         let failing_for = state.failing.iter().map(|(statement, since)| (*statement, now.saturating_duration_since(*since)));
         StorageHealth { failing_for: failing_for.collect(), unwritten_statuses: state.statuses_queued + state.statuses_in_flight }
+    }
+
+    /// What records this process, a program of this version on a host of this name, in storage, for as long as it is run. One for each
+    /// process.
+    pub fn heartbeat(&self, store: Arc<dyn Store>, version: &str, host: String, renewal: Renewal) -> Heartbeat {
+        let own = ProcessRecord {
+            instance: self.instance,
+            version: version.to_owned(),
+            host,
+            pid: std::process::id(),
+            started_at: self.started.1,
+            is_draining: false,
+        };
+        Heartbeat { store, own, renewal, drain: self.drain.clone(), known: self.processes.clone() }
+    }
+
+    /// The relay processes of this storage, as its heartbeat was told last.
+    pub fn processes(&self) -> SeenProcesses {
+        self.processes.seen()
     }
 
     /// What has been counted since the start.

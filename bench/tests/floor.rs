@@ -257,7 +257,7 @@ async fn large_results_arrive_whole_and_their_memory_is_told() {
 #[tokio::test]
 async fn the_floor_is_not_measured_with_phones_that_read_nothing() {
     let target = start_floor().await;
-    let options = slow::Options { frozen: 1, event_rate: 1.0, event_size: 0, rate: 1.0, rounds: 1, secs: SECONDS, warm: 0.0 };
+    let options = slow::Options { watching: 1, event_rate: 1.0, event_size: 0, rate: 1.0, rounds: 1, secs: SECONDS, warm: 0.0 };
     let Err(error) = slow::run(&target, None, &options).await else { panic!("the floor has no lanes") };
     assert!(error.to_string().contains("measure a relay"), "{error}");
 }

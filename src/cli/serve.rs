@@ -21,8 +21,9 @@ use crate::{
     telemetry, tls, wiring,
 };
 use clap::ArgMatches;
-use relay_actors::{device_socket::Rate, relay::DrainLimits};
+use relay_actors::{device_socket::Rate, processes::Renewal, relay::DrainLimits};
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
+use tokio::sync::oneshot;
 
 /// The command's name.
 pub const NAME: &str = "serve";
@@ -120,6 +121,16 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         // They start here: an actor that is dropped before its start, since serving fails at once, starts where no runtime is, and panics.
         tokio::task::yield_now().await;
         let relay = actors.relay;
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let renewal = Renewal::within(config.reconnect_grace.0);
+        let heartbeat = relay.heartbeat(store.clone(), env!("CARGO_PKG_VERSION"), host, renewal);
+        // What never comes to serve is no process that others should see.
+        let (serves, served) = oneshot::channel::<()>();
+        let heartbeat = actix_web::rt::spawn(async move {
+            if served.await.is_ok() {
+                heartbeat.run().await;
+            }
+        });
         let handshakes = Rate { burst: config.handshake_burst_per_address, per_second: config.handshakes_per_address };
         let api = Api {
             store,
@@ -143,10 +154,14 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         let stop = async move {
             relay.drain(DrainLimits { work: drain_timeout, step: DRAIN_STEP_TIMEOUT }).await;
             relay.may_end().await;
+            // It takes the row of this process away first. That it failed has been told.
+            let _ = heartbeat.await;
         };
         let called_as = std::env::args_os().next().unwrap_or_else(|| OsString::from("relay"));
         let program = program(std::env::var_os("CARGO").is_some(), &called_as);
         let on_ready = |serving: &server::Serving| {
+            // Gone only if the heartbeat is, with the process.
+            let _ = serves.send(());
             if let Err(error) = print(Welcome { program: &program, config, serving, demo: &demo }) {
                 tracing::warn!(%error, "the start-up text could not be printed");
             }

@@ -25,7 +25,7 @@ pub async fn run(args: &Args) -> Result<(), CliError> {
     if args.json { print(format_args!("{status}\n")) } else { print(as_text(&status)) }
 }
 
-/// One line for each value, those of an object under dotted names: what a newer relay adds is shown too.
+/// One line for each value, those of an object or of a list of objects under dotted names: what a newer relay adds is shown too.
 fn as_text(status: &Value) -> String {
     let mut lines = Vec::new();
     flatten("", status, &mut lines);
@@ -45,6 +45,11 @@ fn flatten(prefix: &str, value: &Value, lines: &mut Vec<(String, String)>) {
                 flatten(&name, value, lines);
             }
         }
+        Value::Array(items) if items.iter().any(Value::is_object) => {
+            for (index, item) in items.iter().enumerate() {
+                flatten(&format!("{prefix}.{index}"), item, lines);
+            }
+        }
         Value::String(text) => lines.push((printable(prefix), printable(text))),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => lines.push((printable(prefix), printable(&value.to_string()))),
     }
@@ -57,12 +62,20 @@ mod tests {
 
     #[test]
     fn each_value_has_a_line_under_its_dotted_name() {
-        let status = json!({"version": "1.2", "drain": {"phase": "serving", "inFlight": 0}, "leases": 3, "more": "\u{1b}[2J"});
+        let status = json!({"version": "1.2", "drain": {"phase": "serving", "inFlight": 0}, "leases": 3, "list": [{"a": 1}, {"a": 2}], "names": ["x"], "more": "\u{1b}[2J"});
         let text = as_text(&status);
         let mut lines: Vec<&str> = text.lines().collect();
         lines.sort_unstable();
-        let expected =
-            ["drain.inFlight  0", "drain.phase     serving", "leases          3", "more            \u{fffd}[2J", "version         1.2"];
+        let expected = [
+            "drain.inFlight  0",
+            "drain.phase     serving",
+            "leases          3",
+            "list.0.a        1",
+            "list.1.a        2",
+            "more            \u{fffd}[2J",
+            "names           [\"x\"]",
+            "version         1.2",
+        ];
         assert_eq!(lines, expected);
     }
 }

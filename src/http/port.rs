@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use relay_actors::{
     clock::EpochMs,
     counters::Counters,
+    processes::SeenProcesses,
     readings::Readings,
     relay::{ConnectionInfo, Load, Progress, Relay, RouterUnavailable, StorageHealth},
 };
@@ -52,6 +53,9 @@ pub trait RelayPort: Send + Sync + 'static {
 
     /// See [`Relay::storage_health`].
     fn storage_health(&self) -> StorageHealth;
+
+    /// See [`Relay::processes`].
+    fn processes(&self) -> SeenProcesses;
 
     /// See [`Relay::counters`].
     fn counters(&self) -> Arc<Counters>;
@@ -112,6 +116,10 @@ impl RelayPort for Relay {
 
     fn storage_health(&self) -> StorageHealth {
         Relay::storage_health(self)
+    }
+
+    fn processes(&self) -> SeenProcesses {
+        Relay::processes(self)
     }
 
     fn counters(&self) -> Arc<Counters> {

@@ -15,10 +15,12 @@ use relay_actors::{
     clock::EpochMs,
     counters::Counters,
     device_socket::Rate,
+    processes::SeenProcesses,
     readings::Readings,
     relay::{ConnectionInfo, Load, Progress, RouterUnavailable, StorageHealth},
     store::{
-        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted,
+        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange, ProcessRecord, StatusWrite,
+        Store, StoreError, Upserted,
     },
 };
 use relay_protocol::{
@@ -223,6 +225,14 @@ impl Store for MemoryStore {
         Ok(index.map(|index| state.keys.remove(index)).is_some())
     }
 
+    async fn renew_process(&self, _own: ProcessRecord, _good_for: Duration) -> Result<Vec<LiveProcess>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn remove_process(&self, _instance: RelayInstanceId) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     async fn ping(&self) -> Result<(), StoreError> {
         self.here().map(|_| ())
     }
@@ -247,6 +257,7 @@ pub(crate) struct RelayState {
     pub(crate) closed: Vec<(UserId, DeviceId, CloseReason)>,
     pub(crate) logged_out: Vec<UserId>,
     pub(crate) revoked: Vec<(UserId, ApiKeyId)>,
+    pub(crate) processes: SeenProcesses,
     pub(crate) counters: Arc<Counters>,
     pub(crate) readings: Readings,
 }
@@ -327,6 +338,10 @@ impl RelayPort for RelayRecorder {
 
     fn storage_health(&self) -> StorageHealth {
         self.state().storage.clone()
+    }
+
+    fn processes(&self) -> SeenProcesses {
+        self.state().processes.clone()
     }
 
     fn counters(&self) -> Arc<Counters> {

@@ -110,14 +110,14 @@ fn the_memory_of_large_results_is_compared() {
 
 /// A connection whose lane has been full for a second is closed, and ended 2 s later: within the span, and then the phone comes back.
 #[test]
-fn heavy_a_pair_is_measured_without_and_with_phones_that_read_nothing() {
+fn heavy_a_pair_is_measured_alone_with_phones_that_read_and_with_phones_that_read_nothing() {
     let directory = DataDir::with_sqlite();
     let crowd = ["slow", "--frozen=3", "--rounds=1", "--rate=20", "--json"];
     let heavy = bench(&directory, &[&crowd[..], &["--event-rate=50", "--event-size=32768", "--secs=10", "--warm=0"]].concat());
     let light = bench(&directory, &[&crowd[..], &["--event-rate=5", "--event-size=200", "--secs=0.5", "--warm=0"]].concat());
     for report in [&heavy, &light] {
         assert_eq!((&report["scenario"], &report["frozen"], &report["errors"]), (&"slow".into(), &3.into(), &0.into()), "{report}");
-        for measure in ["p99_us_without", "p99_us_with", "p99_ratio", "peak_rss_mib_without", "peak_rss_mib_with", "peak_kib_per_frozen"] {
+        for measure in ["p99_us_alone", "p99_us_reading", "p99_us_frozen", "p99_ratio", "p99_ratio_to_alone", "peak_kib_per_frozen"] {
             assert!(report[measure].is_number(), "no {measure} in {report}");
         }
     }

@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | `drains` | the relay leaves while PostgreSQL stalls or refuses |
 //! | `outages` | PostgreSQL refuses or stalls under traffic: routing, answers, health, the log, and what catches up |
+//! | `processes` | two relay processes on one storage know of each other |
 //! | `restarts` | PostgreSQL is restarted under traffic, or greets with an error |
 //! | `storms` | many devices try to register meanwhile |
 //! | `small_pools` | one or two connections for everybody, and clients that leave while they wait |
@@ -19,6 +20,7 @@ mod support;
 
 mod drains;
 mod outages;
+mod processes;
 mod restarts;
 mod rig;
 mod small_pools;

@@ -4,8 +4,8 @@ use super::*;
 use crate::{
     clock::{self, EpochMs},
     store::{
-        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError,
-        Upserted, sqlite::SqliteStore,
+        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange, ProcessRecord, StatusWrite,
+        Store, StoreError, Upserted, sqlite::SqliteStore,
     },
 };
 use actix::{Actor, Addr, prelude::SendError};
@@ -138,6 +138,14 @@ impl Store for TimedStore {
 
     async fn revoke_api_key(&self, _: UserId, _: ApiKeyId, _: EpochMs) -> Result<bool, StoreError> {
         Ok(false)
+    }
+
+    async fn renew_process(&self, _: ProcessRecord, _: Duration) -> Result<Vec<LiveProcess>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn remove_process(&self, _: RelayInstanceId) -> Result<(), StoreError> {
+        Ok(())
     }
 
     async fn ping(&self) -> Result<(), StoreError> {

@@ -16,8 +16,11 @@ use relay_protocol::{
     id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
     limits::{DEVICES_PER_ACCOUNT_MAX, PRESENCE_HISTORY_MAX},
 };
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 use uuid::Uuid;
+
+mod processes;
+pub(crate) use processes::*;
 
 /// One empty store, and what the suite needs beside the trait.
 #[async_trait]
@@ -26,6 +29,12 @@ pub(crate) trait Fixture: Send + Sync {
 
     /// Adds a row to `compatibility_rules`.
     async fn add_rule(&self, kind: &str, client: &str, minimum_relay_protocol_version: Option<&str>);
+
+    /// Makes the last renewal of a relay process, and its end, so much earlier.
+    async fn age_process(&self, instance: RelayInstanceId, by: Duration);
+
+    /// Rows of `relay_processes`, expired ones too.
+    async fn process_rows(&self) -> usize;
 }
 
 macro_rules! store_contract_suite {
@@ -60,6 +69,10 @@ macro_rules! store_contract_suite {
             only_its_own_account_revokes_an_api_key,
             an_account_has_at_most_so_many_live_api_keys,
             api_keys_made_at_once_keep_the_bound,
+            processes_are_listed_oldest_first_until_they_are_removed,
+            a_process_says_how_long_ago_each_was_seen,
+            a_process_that_was_not_renewed_in_time_is_dead_and_its_row_goes,
+            processes_that_find_each_other_expired_do_not_wait_for_each_other,
             ping_answers,
         );
     };

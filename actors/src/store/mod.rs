@@ -1,4 +1,4 @@
-//! Durable state: devices, their stored status, API keys, compatibility rules.
+//! Durable state: devices, their stored status, API keys, compatibility rules, and which relay processes there are.
 //!
 //! [`Store`] is the whole contract. A backend is right when it passes the contract suite in `store/contract.rs`, which runs
 //! against each of them. The persistence actor batches what the routers ask for; HTTP handlers call the store directly.
@@ -10,7 +10,7 @@ use relay_protocol::{
     id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
     identity::Scopes,
 };
-use std::fmt;
+use std::{fmt, time::Duration};
 
 #[cfg(test)]
 pub(crate) mod contract;
@@ -151,6 +151,32 @@ pub struct ApiKey {
     pub created_at: EpochMs,
 }
 
+/// What a relay process tells of itself to those that share its storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessRecord {
+    /// The process.
+    pub instance: RelayInstanceId,
+    /// Version of the program.
+    pub version: String,
+    /// Name of its host, for people.
+    pub host: String,
+    /// Its process id there.
+    pub pid: u32,
+    /// When it started, by the clock of its host.
+    pub started_at: EpochMs,
+    /// Whether it is leaving.
+    pub is_draining: bool,
+}
+
+/// A relay process that counts as alive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveProcess {
+    /// What it told.
+    pub record: ProcessRecord,
+    /// How long ago it told so, by the storage's clock.
+    pub last_seen: Duration,
+}
+
 /// The storage contract. Each call is atomic; none blocks the calling thread.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
@@ -206,6 +232,14 @@ pub trait Store: Send + Sync + 'static {
 
     /// Revokes the account's own key, for good. False: no such key of this account, or revoked already.
     async fn revoke_api_key(&self, user: UserId, id: ApiKeyId, now: EpochMs) -> Result<bool, StoreError>;
+
+    /// Writes what this process tells of itself, good for so long, and answers which processes are alive: those whose last renewal is
+    /// still good, oldest first (by start, then id), this one among them. Rows of the others go. The storage's clock judges, since those
+    /// of two hosts differ; none waits for a row of another process.
+    async fn renew_process(&self, own: ProcessRecord, good_for: Duration) -> Result<Vec<LiveProcess>, StoreError>;
+
+    /// Takes the row of this process away, if it is there: it ends.
+    async fn remove_process(&self, instance: RelayInstanceId) -> Result<(), StoreError>;
 
     /// A cheap round trip, for readiness.
     async fn ping(&self) -> Result<(), StoreError>;

@@ -12,7 +12,8 @@ use relay_actors::{
     mailbox,
     persistence::{Persistence, PersistenceConfig},
     store::{
-        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError, Upserted,
+        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange, ProcessRecord, StatusWrite,
+        Store, StoreError, Upserted,
     },
     supervisor::{Supervisor, SupervisorConfig, SweepLimits},
     user_router::{
@@ -37,7 +38,7 @@ use std::{
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     task::{Context, Waker},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -55,6 +56,42 @@ pub struct MemoryStore {
     pub away: AtomicBool,
     /// Look-ups wait until this is false again.
     pub stalls: watch::Sender<bool>,
+    pub processes: ProcessTable,
+}
+
+/// The rows of relay processes, in paused time.
+#[derive(Default)]
+pub struct ProcessTable {
+    /// With when each was written and when it expires.
+    pub rows: Mutex<Vec<(ProcessRecord, Instant, Instant)>>,
+    /// When it was renewed by whom, answered or not.
+    pub renewals: Mutex<Vec<(Instant, RelayInstanceId)>>,
+    pub away: AtomicBool,
+    /// Calls wait until this is false again.
+    pub stalls: watch::Sender<bool>,
+}
+
+impl ProcessTable {
+    async fn renew(&self, own: ProcessRecord, good_for: Duration) -> Result<Vec<LiveProcess>, StoreError> {
+        let now = clock::now();
+        self.renewals.lock().unwrap().push((now, own.instance));
+        self.answers().await?;
+        let mut rows = self.rows.lock().unwrap();
+        rows.retain(|(record, _, expires)| record.instance != own.instance && *expires > now);
+        rows.push((own, now, now + good_for));
+        Ok(rows.iter().map(|(record, at, _)| LiveProcess { record: record.clone(), last_seen: now - *at }).collect())
+    }
+
+    async fn remove(&self, instance: RelayInstanceId) -> Result<(), StoreError> {
+        self.answers().await?;
+        self.rows.lock().unwrap().retain(|(record, ..)| record.instance != instance);
+        Ok(())
+    }
+
+    async fn answers(&self) -> Result<(), StoreError> {
+        self.stalls.subscribe().wait_for(|stalls| !stalls).await.unwrap();
+        if self.away.load(Relaxed) { Err(StoreError::Unavailable("away".into())) } else { Ok(()) }
+    }
 }
 
 #[async_trait]
@@ -116,6 +153,14 @@ impl Store for MemoryStore {
 
     async fn revoke_api_key(&self, _: UserId, _: ApiKeyId, _: EpochMs) -> Result<bool, StoreError> {
         Ok(false)
+    }
+
+    async fn renew_process(&self, own: ProcessRecord, good_for: Duration) -> Result<Vec<LiveProcess>, StoreError> {
+        self.processes.renew(own, good_for).await
+    }
+
+    async fn remove_process(&self, instance: RelayInstanceId) -> Result<(), StoreError> {
+        self.processes.remove(instance).await
     }
 
     async fn ping(&self) -> Result<(), StoreError> {

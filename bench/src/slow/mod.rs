@@ -1,9 +1,11 @@
 //! `slow`: what phones that read nothing do to a pair that does.
 //!
 //! The pair makes round trips at a fixed rate, as an open loop, while the desktop of another account sends timeline frames. It is
-//! measured in turn without anybody watching that timeline, and with phones that watch it and read nothing. The relay retires those
-//! whose lanes are full; each comes back at once on a new socket, so that the pressure stays. At a low rate of events no lane is ever
-//! full and nobody is retired: then they only take memory.
+//! measured in turn with nobody watching that timeline, with phones that watch and read it, and with phones that watch and read
+//! nothing. The relay and the generator share the machine, so traffic alone makes the pair slower: what is to be blamed on phones that
+//! do not read is the rise over the same traffic to phones that do, and `p99_ratio` is that. The relay retires those whose lanes are
+//! full; each comes back at once on a new socket, so that the pressure stays. At a low rate of events no lane is ever full and nobody
+//! is retired: then they only take memory.
 
 mod crowd;
 
@@ -16,18 +18,18 @@ use crate::{
     stats::{Recorder, median},
     target::{Kin, Target},
 };
-use crowd::Crowd;
+use crowd::{Crowd, Habit};
 use std::sync::Arc;
 
 /// How many, under what traffic.
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
 pub struct Options {
-    /// Phones that watch and read nothing
-    #[arg(long, value_name = "COUNT", default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=999))]
-    pub frozen: u16,
-    /// Timeline frames per second for each of them; the default fills a lane within a second
-    #[arg(long, value_name = "COUNT", default_value_t = 100.0, value_parser = cli::positive)]
+    /// Phones that watch, and read or do not
+    #[arg(long = "frozen", value_name = "COUNT", default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=999))]
+    pub watching: u16,
+    /// Timeline frames per second for each of them; the default fills the lane of one that does not read within two seconds
+    #[arg(long, value_name = "COUNT", default_value_t = 20.0, value_parser = cli::positive)]
     pub event_rate: f64,
     /// Bytes of a timeline frame's payload
     #[arg(long, value_name = "BYTES", default_value_t = 16 << 10)]
@@ -35,7 +37,7 @@ pub struct Options {
     /// Round trips per second of the pair
     #[arg(long, value_name = "COUNT", default_value_t = 500.0, value_parser = cli::positive)]
     pub rate: f64,
-    /// Times that the pair is measured without them and with them; the medians count
+    /// Times that the pair is measured alone, with those that read and with those that do not; the medians count
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
     /// Seconds of each measurement
@@ -92,43 +94,51 @@ pub async fn run(target: &Target, pid: Option<u32>, options: &Options) -> Result
         rate: Some(options.rate),
     };
     let (recorder, lives) = (Arc::new(Recorder::new()), Arc::new(Recorder::new()));
-    let (mut without, mut with) = (Condition::default(), Condition::default());
+    let mut conditions = [None, Some(Habit::Reads), Some(Habit::Frozen)].map(|habit| (habit, Condition::default()));
     let mut retired = 0;
-    crowd::prepare(target, options.frozen).await?;
+    crowd::prepare(target, options.watching).await?;
     for round in 0..options.rounds {
-        for turn in 0..2 {
-            let frozen = if (round + turn).is_multiple_of(2) { 0 } else { options.frozen };
-            progress(format_args!("round {} of {}: {frozen} frozen phones", round + 1, options.rounds));
-            let crowd = Crowd::gather(target, options, frozen, recorder.clone(), lives.clone()).await?;
+        for turn in 0..conditions.len() {
+            // Each condition is the first one in turn.
+            let which = (round as usize + turn) % conditions.len();
+            let (habit, condition) = &mut conditions[which];
+            let who = who(*habit, options.watching);
+            progress(format_args!("round {} of {}: {who}", round + 1, options.rounds));
+            let crowd = Crowd::gather(target, options, *habit, recorder.clone(), lives.clone()).await?;
             let (report, pair) = rpc::run(target, pid, &calls).await?;
             retired += crowd.disperse().await;
             if let Err(error) = pair.judge() {
-                recorder.fail(|| format!("with {frozen} frozen phones: {error}"));
+                recorder.fail(|| format!("{who}: {error}"));
             }
-            if frozen == 0 { without.add(&report) } else { with.add(&report) }
+            condition.add(&report);
         }
     }
+    let [(_, alone), (_, reading), (_, frozen)] = conditions;
 
     let mut report = Report::new("slow", &target.kin);
-    report.count("frozen", options.frozen.into());
+    report.count("frozen", options.watching.into());
     report.number("event_rate", 1, options.event_rate);
     report.count("event_bytes", options.event_size as u64);
     report.number("rate", 1, options.rate);
     report.count("rounds", options.rounds.into());
     report.number("secs", 2, options.secs);
-    report.number("p50_us_without", 1, median(&without.p50_us));
-    report.number("p50_us_with", 1, median(&with.p50_us));
-    report.number("p99_us_without", 1, median(&without.p99_us));
-    report.number("p99_us_with", 1, median(&with.p99_us));
-    report.number("p99_ratio", 2, ratio(&with.p99_us, &without.p99_us));
-    report.number("server_cpu_s_without", 2, median(&without.server_cpu_s));
-    report.number("server_cpu_s_with", 2, median(&with.server_cpu_s));
-    report.number("other_cpu_s", 2, median(&with.other_cpu_s));
-    // The first round begins without them, on a relay that has not seen any; later ones may find memory that is kept for reuse.
-    let peaks = without.peak_mib.first().copied().zip(with.peak_mib.iter().copied().reduce(f64::max));
-    report.number("peak_rss_mib_without", 1, peaks.map(|(without, _)| without));
-    report.number("peak_rss_mib_with", 1, peaks.map(|(_, with)| with));
-    report.number("peak_kib_per_frozen", 1, peaks.map(|(without, with)| (with - without) * 1024.0 / f64::from(options.frozen)));
+    for (condition, p50, p99, cpu) in [
+        (&alone, "p50_us_alone", "p99_us_alone", "server_cpu_s_alone"),
+        (&reading, "p50_us_reading", "p99_us_reading", "server_cpu_s_reading"),
+        (&frozen, "p50_us_frozen", "p99_us_frozen", "server_cpu_s_frozen"),
+    ] {
+        report.number(p50, 1, median(&condition.p50_us));
+        report.number(p99, 1, median(&condition.p99_us));
+        report.number(cpu, 2, median(&condition.server_cpu_s));
+    }
+    report.number("p99_ratio", 2, ratio(&frozen.p99_us, &reading.p99_us));
+    report.number("p99_ratio_to_alone", 2, ratio(&frozen.p99_us, &alone.p99_us));
+    report.number("other_cpu_s", 2, median(&frozen.other_cpu_s));
+    // The first round begins without anybody, on a relay that has not seen any; later ones may find memory that is kept for reuse.
+    let peaks = alone.peak_mib.first().copied().zip(frozen.peak_mib.iter().copied().reduce(f64::max));
+    report.number("peak_rss_mib_alone", 1, peaks.map(|(alone, _)| alone));
+    report.number("peak_rss_mib_frozen", 1, peaks.map(|(_, frozen)| frozen));
+    report.number("peak_kib_per_frozen", 1, peaks.map(|(alone, frozen)| (frozen - alone) * 1024.0 / f64::from(options.watching)));
     report.number("rss_mib_afterwards", 1, pid.and_then(procfs::resident_kib).map(|kib| kib / 1024.0));
     report.count("retired", retired);
     if lives.count() > 0 {
@@ -142,7 +152,15 @@ pub async fn run(target: &Target, pid: Option<u32>, options: &Options) -> Result
     Ok((report, recorder))
 }
 
-fn ratio(with: &[f64], without: &[f64]) -> Option<f64> {
-    let (with, without) = (median(with)?, median(without)?);
-    (without > 0.0).then(|| with / without)
+fn who(habit: Option<Habit>, watching: u16) -> String {
+    match habit {
+        None => "nobody watches".into(),
+        Some(Habit::Reads) => format!("{watching} phones watch and read"),
+        Some(Habit::Frozen) => format!("{watching} phones watch and read nothing"),
+    }
+}
+
+fn ratio(of: &[f64], to: &[f64]) -> Option<f64> {
+    let (of, to) = (median(of)?, median(to)?);
+    (to > 0.0).then(|| of / to)
 }

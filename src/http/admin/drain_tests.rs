@@ -1,15 +1,19 @@
 use crate::http::{
     admin_routes,
     testing::{ADMIN_TOKEN, ALICE, DESKTOP, Fixture},
+    time::parse_rfc3339,
 };
 use actix_web::{App, test};
 use relay_actors::{
+    clock::EpochMs,
     drain::Phase,
+    processes::SeenProcesses,
     relay::{ConnectionInfo, Load, Progress},
+    store::{LiveProcess, ProcessRecord},
 };
 use relay_protocol::{
     device::Role,
-    id::{ConnectionId, Route},
+    id::{ConnectionId, RelayInstanceId, Route},
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -73,16 +77,44 @@ async fn the_status_says_what_the_process_is_and_holds() {
         let mut state = fixture.relay.state();
         state.load = Load { desktops: 1, phones: 2, unregistered: 3, accounts: 4, pending: 5, leases: 6 };
         state.storage.unwritten_statuses = 7;
+        let (age, last_seen) = (Some(Duration::from_secs(20)), Duration::from_secs(25));
+        let live = [(0, false), (1, true)].map(|(n, is_draining)| LiveProcess {
+            record: ProcessRecord {
+                instance: RelayInstanceId(uuid::Uuid::from_u128(n)),
+                version: "1.2.3".into(),
+                host: "somewhere".into(),
+                pid: 7,
+                started_at: EpochMs(1_789_214_400_000),
+                is_draining,
+            },
+            last_seen,
+        });
+        state.processes = SeenProcesses { age, live: live.into() };
     }
     for (away, storage) in [(false, "ok"), (true, "unavailable")] {
         fixture.store.set_away(away);
-        let (status, body) = call(&fixture, "GET", "/admin/status", ADMIN_TOKEN, "").await;
+        let before = EpochMs::now();
+        let (status, mut body) = call(&fixture, "GET", "/admin/status", ADMIN_TOKEN, "").await;
+        // What is known by its age moves with the clock.
+        let is_ago = |time: Value, ago: Duration| {
+            let at = parse_rfc3339(time.as_str().unwrap()).unwrap();
+            before.minus(ago) <= at && at <= EpochMs::now().minus(ago)
+        };
+        assert!(is_ago(body["processesReadAt"].take(), Duration::from_secs(20)));
+        for process in body["processes"].as_array_mut().unwrap() {
+            assert!(is_ago(process["lastSeenAt"].take(), Duration::from_secs(25)));
+        }
         let expected = json!({
             "relayInstanceId": uuid::Uuid::nil(), "version": env!("CARGO_PKG_VERSION"),
             "startedAt": "2026-09-12T12:00:00.000Z", "uptimeMs": 90_000,
             "drain": {"phase": "serving", "inFlight": 0, "socketsLeft": 0, "elapsedMs": 0},
             "sockets": {"desktop": 1, "mobile": 2, "unregistered": 3},
-            "accounts": 4, "pending": 5, "leases": 6, "storage": storage, "unwrittenStatuses": 7,
+            "accounts": 4, "pending": 5, "leases": 6, "storage": storage, "unwrittenStatuses": 7, "processesReadAt": null, "processes": [
+                {"relayInstanceId": uuid::Uuid::nil(), "self": true, "phase": "serving", "version": "1.2.3", "host": "somewhere", "pid": 7,
+                 "startedAt": "2026-09-12T12:00:00.000Z", "lastSeenAt": null},
+                {"relayInstanceId": uuid::Uuid::from_u128(1), "self": false, "phase": "draining", "version": "1.2.3", "host": "somewhere",
+                 "pid": 7, "startedAt": "2026-09-12T12:00:00.000Z", "lastSeenAt": null},
+            ],
         });
         assert_eq!((status, body), (200, expected));
     }

@@ -18,6 +18,7 @@ use relay_actors::{
     counters::{BUCKETS_MS, Counters, Reply, Tally, Unanswered},
     drain::Phase,
     persistence::Statement,
+    processes::SeenProcesses,
     readings::{Events, Readings},
     user_router::message::DropReason,
 };
@@ -39,6 +40,8 @@ pub struct Scraped<'a> {
     pub readings: &'a Readings,
     /// How far the process is with leaving.
     pub phase: Phase,
+    /// The relay processes of this storage.
+    pub processes: &'a SeenProcesses,
     /// Handshakes that were refused, by the code of the answer.
     pub handshakes_refused: &'a Tally,
     /// Of the kernel, if it tells.
@@ -47,11 +50,12 @@ pub struct Scraped<'a> {
 
 async fn metrics(_: Operator, api: web::Data<Api>) -> HttpResponse {
     // The listener of operators has a thread of its own, so that listing descriptors delays nobody's frames.
-    let (counters, readings) = (api.relay.counters(), api.relay.readings());
+    let (counters, readings, processes) = (api.relay.counters(), api.relay.readings(), api.relay.processes());
     let scraped = Scraped {
         counters: &counters,
         readings: &readings,
         phase: api.relay.progress().phase,
+        processes: &processes,
         handshakes_refused: api.handshakes.refused(),
         process: ProcessFigures::read(),
     };
@@ -80,6 +84,9 @@ impl Scraped<'_> {
         text.gauge("relay_build_info", "Always 1; what runs is in the labels.").series(&version, 1);
         let phases = Phase::ALL.map(|phase| (phase.as_str(), u8::from(phase == self.phase)));
         text.gauge("relay_drain_phase", "1 for the phase in which the process is.").by("phase", phases);
+        let (serving, draining) = self.processes.by_phase();
+        let processes = [(Phase::Serving.as_str(), serving), (Phase::Draining.as_str(), draining)];
+        text.gauge("relay_processes", "Relay processes that use this storage, this one among them, by phase.").by("phase", processes);
         let counters = self.counters;
         text.counter("relay_router_failures_total", "Routers that ended by a panic.").is(counters.routers_failed.get());
         text.counter("relay_persistence_restarts_total", "Persistence actors that ended by a panic and were started anew.")

@@ -5,13 +5,26 @@ use crate::http::{
 };
 use actix_web::{App, test as http};
 use prometheus_parse::{Scrape, Value};
+use relay_actors::{
+    clock::EpochMs,
+    store::{LiveProcess, ProcessRecord},
+};
+use relay_protocol::id::RelayInstanceId;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn idle() -> String {
     let handshakes_refused = Tally::new(["other"]);
-    let (counters, readings) = (Counters::default(), Readings::default());
+    let (counters, readings, processes) = (Counters::default(), Readings::default(), SeenProcesses::default());
     let process = ProcessFigures::read();
-    Scraped { counters: &counters, readings: &readings, phase: Phase::Serving, handshakes_refused: &handshakes_refused, process }.to_text()
+    Scraped {
+        counters: &counters,
+        readings: &readings,
+        phase: Phase::Serving,
+        processes: &processes,
+        handshakes_refused: &handshakes_refused,
+        process,
+    }
+    .to_text()
 }
 
 fn parsed(text: &str) -> Scrape {
@@ -100,8 +113,26 @@ fn values_are_those_that_were_read_and_counted() {
         failing: vec![Statement::Statuses],
         ..Readings::default()
     };
-    let scraped =
-        Scraped { counters: &counters, readings: &readings, phase: Phase::Closing, handshakes_refused: &handshakes_refused, process: None };
+    let live = |is_draining| LiveProcess {
+        record: ProcessRecord {
+            instance: RelayInstanceId(uuid::Uuid::new_v4()),
+            version: "1".into(),
+            host: "host".into(),
+            pid: 1,
+            started_at: EpochMs(0),
+            is_draining,
+        },
+        last_seen: std::time::Duration::ZERO,
+    };
+    let processes = SeenProcesses { age: None, live: vec![live(false), live(true), live(false)] };
+    let scraped = Scraped {
+        processes: &processes,
+        counters: &counters,
+        readings: &readings,
+        phase: Phase::Closing,
+        handshakes_refused: &handshakes_refused,
+        process: None,
+    };
     let text = scraped.to_text();
     let changed: Vec<&str> = text
         .lines()
@@ -112,6 +143,8 @@ fn values_are_those_that_were_read_and_counted() {
         changed,
         [
             r#"relay_drain_phase{phase="closing"} 1"#,
+            r#"relay_processes{phase="serving"} 2"#,
+            r#"relay_processes{phase="draining"} 1"#,
             r#"relay_connections{role="mobile"} 7"#,
             r#"relay_handshakes_refused_total{code="other"} 1"#,
             r#"relay_rpc_requests_total{class="run",outcome="expired"} 1"#,

@@ -9,6 +9,7 @@ mod error;
 mod migrate;
 mod open;
 mod pool;
+mod processes;
 mod settings;
 mod statements;
 #[cfg(test)]
@@ -23,8 +24,8 @@ pub use settings::{Settings, SettingsError};
 use crate::{
     clock::EpochMs,
     store::{
-        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError,
-        Upserted, migrate::MigrationReport,
+        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange, ProcessRecord, StatusWrite,
+        Store, StoreError, Upserted, migrate::MigrationReport,
     },
 };
 use async_trait::async_trait;
@@ -36,6 +37,7 @@ use relay_protocol::{
 use std::{
     num::NonZero,
     sync::atomic::{AtomicI64, Ordering::Relaxed},
+    time::Duration,
 };
 
 /// Devices that one statement of `disconnect_stale` ends. In one statement, the devices of a large relay could take longer than its
@@ -145,6 +147,14 @@ impl Store for PostgresStore {
 
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {
         self.pool.query(statements::minimum_protocol_rules()).await?.iter().map(statements::minimum_protocol_rule).collect()
+    }
+
+    async fn renew_process(&self, own: ProcessRecord, good_for: Duration) -> Result<Vec<LiveProcess>, StoreError> {
+        self.pool.query(processes::renew(own, good_for)).await?.iter().map(processes::live_process).collect()
+    }
+
+    async fn remove_process(&self, instance: RelayInstanceId) -> Result<(), StoreError> {
+        self.pool.query(processes::remove(instance)).await.map(|_no_rows| ())
     }
 
     async fn ping(&self) -> Result<(), StoreError> {

@@ -7,6 +7,7 @@
 mod api_keys;
 mod history;
 mod open;
+mod processes;
 mod statements;
 #[cfg(test)]
 mod tests;
@@ -18,8 +19,8 @@ pub use open::{OpenError, migrate};
 use crate::{
     clock::EpochMs,
     store::{
-        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, MinimumProtocolRule, PresenceChange, StatusWrite, Store, StoreError,
-        Upserted, migrate::MigrationReport,
+        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange, ProcessRecord, StatusWrite,
+        Store, StoreError, Upserted, migrate::MigrationReport,
     },
 };
 use async_trait::async_trait;
@@ -27,7 +28,7 @@ use relay_protocol::{
     device::DeviceFacts,
     id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
 };
-use std::path::Path;
+use std::{path::Path, time::Duration};
 use worker::Worker;
 
 /// The store on one SQLite file. Dropping it waits for the statements that run, and joins its threads.
@@ -111,6 +112,14 @@ impl Store for SqliteStore {
 
     async fn revoke_api_key(&self, user: UserId, id: ApiKeyId, now: EpochMs) -> Result<bool, StoreError> {
         self.writer.run(move |connection| Ok(api_keys::revoke(connection, user, id, now)?)).await
+    }
+
+    async fn renew_process(&self, own: ProcessRecord, good_for: Duration) -> Result<Vec<LiveProcess>, StoreError> {
+        self.writer.run(move |connection| Ok(processes::renew(connection, &own, good_for)?)).await
+    }
+
+    async fn remove_process(&self, instance: RelayInstanceId) -> Result<(), StoreError> {
+        self.writer.run(move |connection| Ok(processes::remove(connection, instance)?)).await
     }
 
     async fn ping(&self) -> Result<(), StoreError> {

@@ -29,6 +29,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     Migration { version: 2, name: "compatibility_rules", sql: include_str!("../../../../migrations/sqlite/0002_compatibility_rules.sql") },
     Migration { version: 3, name: "presence_history", sql: include_str!("../../../../migrations/sqlite/0003_presence_history.sql") },
     Migration { version: 4, name: "api_keys", sql: include_str!("../../../../migrations/sqlite/0004_api_keys.sql") },
+    Migration { version: 5, name: "relay_processes", sql: include_str!("../../../../migrations/sqlite/0005_relay_processes.sql") },
 ];
 
 /// Why the file could not be opened.

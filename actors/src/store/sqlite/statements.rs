@@ -154,7 +154,7 @@ pub(super) fn ping(connection: &Connection) -> rusqlite::Result<()> {
 
 /// Takes the write lock at once: a transaction that reads first and then wants to write may be refused for good when another
 /// process wrote in between.
-fn writing(connection: &mut Connection) -> rusqlite::Result<Transaction<'_>> {
+pub(super) fn writing(connection: &mut Connection) -> rusqlite::Result<Transaction<'_>> {
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
 }
 

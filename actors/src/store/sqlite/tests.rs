@@ -36,6 +36,17 @@ impl Fixture for SqliteFixture {
             )
             .unwrap();
     }
+
+    async fn age_process(&self, instance: RelayInstanceId, by: Duration) {
+        let age = "UPDATE relay_processes SET last_seen_at = last_seen_at - ?2, expires_at = expires_at - ?2 WHERE instance = ?1";
+        let by = i64::try_from(by.as_millis()).unwrap();
+        assert_eq!(Connection::open(&self.path).unwrap().execute(age, (instance.to_string(), by)), Ok(1));
+    }
+
+    async fn process_rows(&self) -> usize {
+        let count = "SELECT count(*) FROM relay_processes";
+        usize::try_from(Connection::open(&self.path).unwrap().query_one(count, (), |row| row.get::<_, i64>(0)).unwrap()).unwrap()
+    }
 }
 
 async fn fixture() -> SqliteFixture {

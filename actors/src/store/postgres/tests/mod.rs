@@ -34,6 +34,17 @@ impl Fixture for PostgresFixture {
         let insert = "INSERT INTO compatibility_rules (kind, client, minimum_relay_protocol_version, created_at) VALUES ($1, $2, $3, 0)";
         self.database.client().await.execute(insert, &[&kind, &client, &minimum_relay_protocol_version]).await.unwrap();
     }
+
+    async fn age_process(&self, instance: RelayInstanceId, by: Duration) {
+        let age = "UPDATE relay_processes SET last_seen_at = last_seen_at - $2, expires_at = expires_at - $2 WHERE instance = $1";
+        let by = i64::try_from(by.as_millis()).unwrap();
+        assert_eq!(self.database.client().await.execute(age, &[&instance.0, &by]).await.unwrap(), 1);
+    }
+
+    async fn process_rows(&self) -> usize {
+        let row = self.database.client().await.query_one("SELECT count(*) FROM relay_processes", &[]).await.unwrap();
+        usize::try_from(row.get::<_, i64>(0)).unwrap()
+    }
 }
 
 async fn fixture() -> PostgresFixture {
