@@ -2,7 +2,7 @@
 
 use crate::{
     stage::Stage,
-    support::{PATIENCE, data_dir::DataDir},
+    support::{PATIENCE, data_dir::DataDir, postgres::Server},
     units::Outcome,
 };
 
@@ -58,7 +58,8 @@ async fn with_a_wrong_admin_token_nothing_is_started() {
 /// There is no way back from a drain, and the new one is ready: the old one goes with what it still has, before anybody is routed.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_process_that_does_not_answer_is_ended_before_the_new_one_is_routed_to() {
-    let stage = stage().await;
+    // A process that is frozen in a write holds the lock of the embedded database, and nobody can start beside it.
+    let stage = Stage::start(DataDir::with_postgres(Server::shared())).await;
     let mut pair = stage.pair().await;
     stage.units.signal("blue", "STOP");
     let (code, said) = stage.run(&["switch"]).await;
