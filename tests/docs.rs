@@ -155,7 +155,7 @@ fn every_path_and_name_of_where_exists() {
 #[test]
 fn every_test_file_and_case_over_sockets_has_a_row() {
     let where_ = read("docs/where.md");
-    let paths = ["device_lane", "command_line"].iter().flat_map(|folder| files(&format!("tests/{folder}"), ".rs"));
+    let paths = ["device_lane", "command_line", "deploy"].iter().flat_map(|folder| files(&format!("tests/{folder}"), ".rs"));
     let scripts = files("tests/admin_page", ".test.mjs");
     for path in scripts.iter().filter(|path| !path.contains("node_modules")) {
         assert!(where_.contains(&format!("`{path}`")), "{path} has no row");
