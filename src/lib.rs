@@ -11,6 +11,7 @@ pub mod limits;
 pub mod ready_file;
 pub mod secrets;
 pub mod server;
+pub mod service_manager;
 pub mod signals;
 pub mod telemetry;
 pub mod tls;

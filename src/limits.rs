@@ -118,6 +118,10 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 pub const DRAIN_STEP_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often `relay drain --wait` asks how far the relay is.
 pub const DRAIN_WATCH_INTERVAL: Duration = Duration::from_millis(250);
+/// How long telling the service manager something may hold up this thread: its socket is full only when it does not read.
+pub const NOTIFY_TIMEOUT: Duration = Duration::from_millis(500);
+/// How often it is told how far a phase of a drain is.
+pub const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a stopping server waits for calls that are being answered.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -125,6 +129,11 @@ pub const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 pub const TLS_FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// How often these files are looked at: soon enough for somebody who waits for a new certificate, and nothing beside the rest.
 pub const TLS_RENEWAL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long before the end of its certificate the relay warns: who renews at 30 days has failed for two weeks by then.
+pub const TLS_EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+/// How often it then warns.
+pub const TLS_EXPIRY_WARNING_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Longest duration that configuration takes: deadlines stay far from what a clock can hold.
 pub const CONFIGURED_DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);

@@ -24,9 +24,12 @@ use relay_protocol::id::{RelayInstanceId, UserId};
 use std::{
     fmt,
     hash::RandomState,
+    io,
     path::{Path, PathBuf},
     sync::Arc,
+    thread,
 };
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 /// File of the embedded database in the data directory.
@@ -73,16 +76,28 @@ impl fmt::Display for StorageError {
 
 impl std::error::Error for StorageError {}
 
-/// Opens the storage, migrated. Waits a while for a database server; dropping the future ends that.
+/// Opens the storage, migrated. Waits a while for a database server, or for who opens the file; dropping the future ends that.
 ///
 /// # Errors
 /// The database cannot be used, is not there in time, or a newer relay has used it.
 pub async fn open_store(config: &ServeConfig) -> Result<Arc<dyn Store>, StorageError> {
     let Some(settings) = database_settings(config.database_url.as_ref()).map_err(StorageError::Config)? else {
-        return Ok(Arc::new(SqliteStore::open(&database_path(&config.data_dir)).map_err(StorageError::Embedded)?));
+        return Ok(Arc::new(open_embedded(database_path(&config.data_dir)).await.map_err(StorageError::Embedded)?));
     };
     let pool_size = config.pool_size().map_err(StorageError::Config)?;
     Ok(Arc::new(PostgresStore::open(&settings, pool_size).await.map_err(StorageError::Server)?))
+}
+
+/// Waits for its turn for as long as another process takes to open the file, on a thread that nobody waits for: a signal must be able
+/// to end the process meanwhile.
+async fn open_embedded(path: PathBuf) -> Result<SqliteStore, sqlite::OpenError> {
+    let (opened, opening) = oneshot::channel();
+    let open = move || {
+        // Nobody listens any more once the process ends.
+        let _ = opened.send(SqliteStore::open(&path));
+    };
+    thread::Builder::new().name("store-open".to_owned()).spawn(open).map_err(sqlite::OpenError::Thread)?;
+    opening.await.unwrap_or_else(|_panicked| Err(sqlite::OpenError::Thread(io::Error::other("it ended before the file was open"))))
 }
 
 /// Migrates the embedded database without opening it for use.

@@ -9,7 +9,7 @@ use crate::{
     counters::Counters,
     drain::Drain,
     mailbox::{self, NoAnswer},
-    supervisor::{Services, Supervisor},
+    supervisor::{AreYouThere, Services, Supervisor},
     user_router::{
         actor::{Ask, Register, Registering, RouterConfig, Step, UserRouter, Visited},
         core::CoreConfig,
@@ -83,6 +83,11 @@ impl Directory {
     /// The counters of this process.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
+    }
+
+    /// Whether the supervisor of its routers handles a message within this time.
+    pub(crate) async fn supervisor_answers(&self, timeout: Duration) -> bool {
+        mailbox::ask(&self.supervisor, AreYouThere, timeout).await.is_ok()
     }
 
     /// Whether the process is leaving, and what that waits for.

@@ -118,6 +118,11 @@ impl Drain {
         self.until(|state| state.phase >= phase).await;
     }
 
+    /// Waits until this phase is over.
+    pub(crate) async fn left(&self, phase: Phase) {
+        self.until(|state| state.phase > phase).await;
+    }
+
     /// Waits until the process is drained and is to end.
     pub async fn process_may_end(&self) {
         self.until(|state| state.phase == Phase::Drained && state.ends_process).await;

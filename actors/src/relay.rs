@@ -169,6 +169,16 @@ impl Relay {
         self.drain.process_may_end().await;
     }
 
+    /// Waits until this phase of leaving is over.
+    pub async fn left(&self, phase: Phase) {
+        self.drain.left(phase).await;
+    }
+
+    /// Whether the supervisor, which shares its thread with storage's actor, handles a message within this time.
+    pub async fn supervisor_answers(&self, timeout: Duration) -> bool {
+        self.directory().supervisor_answers(timeout).await
+    }
+
     /// How far the process is with leaving.
     pub fn progress(&self) -> Progress {
         let Relay { drain, .. } = self;
@@ -325,7 +335,14 @@ impl Relay {
             started_at: self.started.1,
             is_draining: false,
         };
-        Heartbeat { store, own, renewal, drain: self.drain.clone(), known: self.processes.clone() }
+        Heartbeat {
+            store,
+            own,
+            renewal,
+            drain: self.drain.clone(),
+            known: self.processes.clone(),
+            services: self.directory().services().clone(),
+        }
     }
 
     /// The relay processes of this storage, as its heartbeat was told last.

@@ -56,8 +56,8 @@ impl Server {
         let (ready_file, log) = (data.path().join("ready.json"), data.path().join("server.log"));
         let log_file = File::create(&log).map_err(Error::io("create a log file"))?;
         let mut command = Command::new(program);
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("RELAY_")) {
-            // What somebody has set for a relay of theirs, such as its database, is nothing to load.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("RELAY_") || name == "NOTIFY_SOCKET") {
+            // What somebody has set for a relay of theirs, such as its database, is nothing to load; nor is this one a service.
             command.env_remove(name);
         }
         let mut child = command

@@ -1,11 +1,14 @@
-//! The admin listener's calls about the process: how it is, and to have it leave.
+//! The admin listener's calls about the process: how it is, what it logs, and to have it leave.
 
 pub use crate::api::ApiError;
 use crate::{address::RelayAddress, api::Api};
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::fmt;
+use std::{fmt, time::Duration};
+
+/// The last phase of a drain.
+const DRAINED: &str = "drained";
 
 /// How far a process is with leaving. Fields that a newer relay adds are skipped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,9 +25,15 @@ pub struct DrainProgress {
 }
 
 impl DrainProgress {
+    /// That of a process which has left nothing behind, this long after its drain began.
+    pub fn ended(elapsed: Duration) -> Self {
+        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        DrainProgress { phase: DRAINED.to_owned(), in_flight: 0, sockets_left: 0, elapsed_ms }
+    }
+
     /// Whether nothing is left to wait for.
     pub fn is_drained(&self) -> bool {
-        self.phase == "drained"
+        self.phase == DRAINED
     }
 }
 
@@ -34,6 +43,13 @@ impl fmt::Display for DrainProgress {
         let (seconds, tenths) = (elapsed_ms / 1_000, elapsed_ms % 1_000 / 100);
         write!(f, "{phase}: {in_flight} in flight, {sockets_left} sockets left, {seconds}.{tenths} s")
     }
+}
+
+/// What is logged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogFilter {
+    /// A level, or levels by target such as `info,relay_actors=debug`, as it was given.
+    pub filter: String,
 }
 
 /// A client of the admin listener.
@@ -65,5 +81,21 @@ impl Admin {
     /// [`ApiError`].
     pub async fn status(&self) -> Result<Value, ApiError> {
         self.api.json(Method::GET, "/admin/status", None::<&()>).await
+    }
+
+    /// The filter of its log lines.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub async fn log_filter(&self) -> Result<LogFilter, ApiError> {
+        self.api.json(Method::GET, "/admin/log", None::<&()>).await
+    }
+
+    /// Puts another filter in its place until the process ends, and answers it.
+    ///
+    /// # Errors
+    /// [`ApiError`]; one that does not parse is refused and changes nothing.
+    pub async fn replace_log_filter(&self, filter: &LogFilter) -> Result<LogFilter, ApiError> {
+        self.api.json(Method::PUT, "/admin/log", Some(filter)).await
     }
 }

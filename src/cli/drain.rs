@@ -2,9 +2,13 @@
 
 use super::{CliError, access::AdminAccess, explain::api_error, help_end, print};
 use crate::limits::DRAIN_WATCH_INTERVAL;
+use relay_actors::clock;
 use relay_endpoints::admin::{Admin, ApiError, DrainProgress};
 use serde_json::json;
-use std::io::{self, IsTerminal, Write};
+use std::{
+    io::{self, IsTerminal, Write},
+    time::Duration,
+};
 
 /// Flags of `relay drain`.
 #[derive(clap::Args, Debug)]
@@ -35,16 +39,18 @@ pub async fn run(args: &Args) -> Result<(), CliError> {
     if args.json { print(format_args!("{}\n", json!(last))) } else { print(format_args!("{last}\n")) }
 }
 
-/// The last progress that was seen: drained, unless the process has ended behind it.
-async fn wait(admin: &Admin, mut seen: DrainProgress, args: &Args) -> Result<DrainProgress, CliError> {
+/// The progress at the end: that of the last look, or that of a process which has ended behind it.
+async fn wait(admin: &Admin, begun: DrainProgress, args: &Args) -> Result<DrainProgress, CliError> {
+    let (asked, elapsed_before) = (clock::now(), Duration::from_millis(begun.elapsed_ms));
+    let mut seen = begun;
     let mut line = ProgressLine::default();
     while !seen.is_drained() {
         line.show(&seen);
         tokio::time::sleep(DRAIN_WATCH_INTERVAL).await;
         seen = match admin.drain(args.exit_after_drain).await {
             Ok(progress) => progress,
-            // It was asked to end, and answers until it does.
-            Err(ApiError::Unreachable(_)) if args.exit_after_drain => DrainProgress { phase: "drained".to_owned(), ..seen },
+            // It was asked to end, and answers until it does: what the last look counted has gone with it.
+            Err(ApiError::Unreachable(_)) if args.exit_after_drain => DrainProgress::ended(elapsed_before + asked.elapsed()),
             Err(error) => {
                 line.end();
                 return Err(api_error(&error, &args.access.admin_url));

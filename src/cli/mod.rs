@@ -11,6 +11,7 @@ pub mod desktop;
 pub mod device;
 pub mod drain;
 mod explain;
+pub mod log_level;
 pub mod migrate;
 pub mod phone;
 pub mod serve;
@@ -54,6 +55,8 @@ pub enum Command {
     Drain(drain::Args),
     /// Show what a running relay is, holds and does
     Status(status::Args),
+    /// Show what a running relay logs, or change it until the process ends
+    LogLevel(log_level::Args),
     /// Print an account token (JWT), made with the relay's own secret
     Token(token::Args),
     /// Add, list and forget an account's devices
@@ -192,6 +195,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Serve(args) => serve::run(&args),
         Command::Drain(args) => block_on(drain::run(&args)),
         Command::Status(args) => block_on(status::run(&args)),
+        Command::LogLevel(args) => block_on(log_level::run(&args)),
         Command::Token(args) => token::run(&args),
         Command::Device(command) => block_on(device::run(&command)),
         Command::Migrate(args) => block_on(migrate::run(&args)),

@@ -17,6 +17,7 @@ use crate::{
     limits::DRAIN_STEP_TIMEOUT,
     secrets::{ADMIN_TOKEN_FILE, JWT_SECRET_FILE, Secret, SecretError, load_or_generate, prepare_data_dir},
     server::{self, Parts},
+    service_manager::ServiceManager,
     signals::EndSignals,
     telemetry, tls,
     traces::{Exporting, Resource, collector::Collector},
@@ -24,7 +25,7 @@ use crate::{
 };
 use clap::ArgMatches;
 use relay_actors::{device_socket::Rate, processes::Renewal, relay::DrainLimits};
-use std::{ffi::OsString, path::PathBuf, sync::Arc};
+use std::{ffi::OsString, path::PathBuf, rc::Rc, sync::Arc};
 use tokio::sync::oneshot;
 
 /// The command's name.
@@ -118,6 +119,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             // It ends with this thread's arbiter.
             actix_web::rt::spawn(reader.run());
         }
+        let certificate = tls_renewal.as_ref().map(tls::Renewal::certificate);
         if let Some(renewal) = tls_renewal {
             actix_web::rt::spawn(renewal.run());
         }
@@ -146,15 +148,22 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             admin_token: AdminToken::new(&admin_token),
             handshakes: Handshakes::new(handshakes, config.trusted_proxies.clone()),
             log,
+            certificate,
         };
         let on_connect = Arc::new(device_link::on_connect(config.silence_timeout.0));
         let parts = Parts { api, device_link: actors.device_link, on_connect, tls };
-        let (signalled, drain_timeout) = (relay.clone(), config.drain_timeout.0);
+        let manager = Rc::new(ServiceManager::of(|name| std::env::var_os(name), std::process::id()));
+        let (watched, life) = (relay.clone(), manager.clone());
+        actix_web::rt::spawn(async move { life.give_signs_of_life(async |limit| watched.supervisor_answers(limit).await).await });
+        let (drained, progress) = (relay.clone(), manager.clone());
+        actix_web::rt::spawn(async move { progress.follow_drain(&drained).await });
+        let (signalled, stopping, drain_timeout) = (relay.clone(), manager.clone(), config.drain_timeout.0);
         actix_web::rt::spawn(async move {
             signals.next().await;
             tracing::info!("stopping");
+            stopping.stopping();
             signalled.begin_drain(true);
-            signals.next().await;
+            signals.insisted().await;
             tracing::warn!("a second signal: ending at once");
             std::process::exit(1);
         });
@@ -172,6 +181,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         let on_ready = |serving: &server::Serving| {
             // Gone only if the heartbeat is, with the process.
             let _ = serves.send(());
+            manager.ready(&format!("serving clients on {}, operators on {}", serving.public, serving.admin));
             if let Err(error) = print(Welcome { program: &program, config, serving, demo: &demo }) {
                 tracing::warn!(%error, "the start-up text could not be printed");
             }

@@ -4,6 +4,7 @@ mod connections;
 mod drain;
 mod logs;
 pub mod metrics;
+mod page;
 mod status;
 
 #[cfg(test)]
@@ -16,5 +17,6 @@ pub(super) fn routes(config: &mut ServiceConfig) {
     drain::routes(config);
     logs::routes(config);
     metrics::routes(config);
+    page::routes(config);
     status::routes(config);
 }

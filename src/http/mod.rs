@@ -29,7 +29,7 @@ use self::{
     handshakes::Handshakes,
     port::RelayPort,
 };
-use crate::telemetry::LogFilter;
+use crate::{telemetry::LogFilter, tls::Certificate};
 use actix_web::{
     HttpRequest, HttpResponse, ResponseError,
     http::header,
@@ -54,6 +54,8 @@ pub struct Api {
     pub handshakes: Handshakes,
     /// What is logged.
     pub log: LogFilter,
+    /// Of the public listener; none where it speaks plain HTTP.
+    pub certificate: Option<Certificate>,
 }
 
 impl Api {

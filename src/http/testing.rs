@@ -374,6 +374,7 @@ impl Fixture {
             admin_token: AdminToken::new(&Secret::new(ADMIN_TOKEN)),
             handshakes: Handshakes::new(Rate { burst: 3, per_second: 1 }, Vec::new()),
             log: LogFilter::detached("info"),
+            certificate: None,
         };
         Fixture { store, relay, api: web::Data::new(api) }
     }

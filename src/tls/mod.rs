@@ -3,6 +3,7 @@
 //! [`open`] reads the certificate and its key when serving starts. [`Renewal`] reads the two files again now and then and puts a new pair
 //! into use for the handshakes that follow; connections that are open live on. A pair that cannot be used changes nothing.
 
+mod expiry;
 mod pair;
 mod renewal;
 
@@ -15,7 +16,21 @@ use rustls::{
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+/// The certificate that handshakes are answered with. Clones tell of the same one.
+#[derive(Clone, Debug)]
+pub struct Certificate(Arc<InUse>);
+
+impl Certificate {
+    /// The end of its validity, as time since 1970; none if it cannot be read.
+    pub fn not_after(&self) -> Option<Duration> {
+        expiry::not_after(self.0.get().end_entity_cert().ok()?).ok()
+    }
+}
 
 /// The settings of a listener with this pair, and what keeps the pair up to date.
 ///

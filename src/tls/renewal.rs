@@ -2,8 +2,9 @@
 //!
 //! They are looked at, since who renews a certificate may replace a file, write into it, or turn a link, and notifications differ for each.
 
-use super::{InUse, PairError, PairFiles};
-use crate::limits::TLS_RENEWAL_INTERVAL;
+use super::{Certificate, InUse, PairError, PairFiles, expiry::Warnings};
+use crate::{http::time::rfc3339, limits::TLS_RENEWAL_INTERVAL};
+use relay_actors::clock::EpochMs;
 use rustls::sign::CertifiedKey;
 use std::sync::Arc;
 
@@ -13,16 +14,23 @@ pub struct Renewal {
     files: PairFiles,
     in_use: Arc<InUse>,
     faults: Faults,
+    warnings: Warnings,
 }
 
 impl Renewal {
     pub(super) fn new(files: PairFiles, in_use: Arc<InUse>) -> Self {
-        Renewal { files, in_use, faults: Faults::default() }
+        Renewal { files, in_use, faults: Faults::default(), warnings: Warnings::default() }
+    }
+
+    /// The certificate in use.
+    pub fn certificate(&self) -> Certificate {
+        Certificate(self.in_use.clone())
     }
 
     /// Looks at the files for ever.
     pub async fn run(mut self) {
         loop {
+            self.warn_of_end(EpochMs::now());
             tokio::time::sleep(TLS_RENEWAL_INTERVAL).await;
             let files = self.files.clone();
             // A file system that does not answer must not hold up this thread.
@@ -30,6 +38,15 @@ impl Renewal {
                 Ok(read) => self.on_read(read),
                 Err(error) => tracing::warn!(%error, "the tls certificate could not be looked at"),
             }
+        }
+    }
+
+    fn warn_of_end(&mut self, now: EpochMs) {
+        let Some(not_after) = self.certificate().not_after() else { return };
+        let end = EpochMs(0).plus(not_after);
+        if self.warnings.is_due(now, end) {
+            let (file, not_after) = (self.files.certificate.display(), rfc3339(end));
+            tracing::warn!(%file, not_after, "the tls certificate expires soon or has expired");
         }
     }
 

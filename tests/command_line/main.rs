@@ -5,13 +5,15 @@
 //! | `printed` | the commands that `relay serve` prints, typed as they stand |
 //! | `use_of` | devices, API keys, tokens, wrong use |
 //! | `serve` | starts that cannot be, two processes, the ready file, signals, `relay migrate` |
+//! | `service_manager` | what a service manager is told: ready, leaving, signs of life |
+//! | `starts` | signals while a start waits for who holds the database |
 //! | `configuration` | `--config`, `--print-config`: which value counts, and what is wrong with a file |
 //! | `database` | a database server that is not there, or refuses |
 //! | `clients` | `relay desktop` and `relay phone` against a server that does what each test needs |
 //! | `waiting` | `relay phone` while its desktop is away |
 //! | `watching` | `relay phone … watch` and the demo timeline of `relay desktop` |
 //! | `bench` | `relay bench`: what it starts, prints and leaves behind |
-//! | `drain` | `relay drain` and `relay status` |
+//! | `drain` | `relay drain`, `relay status`, `relay log-level` |
 //! | `logs` | which lines there are, and what is in none of them |
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
@@ -27,6 +29,8 @@ mod drain;
 mod logs;
 mod printed;
 mod serve;
+mod service_manager;
+mod starts;
 mod use_of;
 mod waiting;
 mod watching;

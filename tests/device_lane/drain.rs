@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod lost_peers;
+mod signals;
+
 use super::{
     closes::{desktop, phone},
     registration::{accepted, naming, next_answer, open_desktop, options, resume_of, send},
@@ -10,6 +13,7 @@ use super::{
 use crate::support::{
     PATIENCE,
     account::Account,
+    metrics::Scrape,
     raw_socket::{Frame, RawSocket, Received, opcode},
     relay_process::RelayProcess,
     scale::scaled,
@@ -89,9 +93,11 @@ fn told(mut socket: RawSocket) -> JoinHandle<Option<(u16, String)>> {
 /// C77.
 #[tokio::test(flavor = "multi_thread")]
 async fn heavy_every_client_that_reads_is_told_and_the_process_ends_in_time_whatever_they_do() {
-    let accounts = scaled(12, 100);
-    let mut relay = RelayProcess::start(&[]).await;
-    let (mut reading, mut streaming, mut silent) = (Vec::new(), Vec::new(), Vec::new());
+    // Of eight sockets each, and two more in every fourth.
+    let accounts = scaled(14, 120);
+    // Nobody's time is over before all are there.
+    let mut relay = RelayProcess::start(&["--register-timeout", "5m", "--request-head-timeout", "5m", "--interest-ttl", "5m"]).await;
+    let (mut reading, mut calling, mut cut, mut streaming, mut silent) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for number in 0..accounts {
         let account = Account::new(&relay, 2, 4).await;
         // Two that stream, and one that watches.
@@ -99,17 +105,18 @@ async fn heavy_every_client_that_reads_is_told_and_the_process_ends_in_time_what
         let (mut watcher, _) = phone(&account, 0, 0).await;
         let generation = watched(&mut watcher, &mut desktop_socket, "session").await;
         reading.push(watcher);
+        // One with an open request, one that will be in the middle of a fragmented message, one idle.
+        let (mut caller, _) = phone(&account, 1, 0).await;
+        caller.text(&request("open", "1")).await;
+        next_answer(&mut desktop_socket).await;
+        calling.push(caller);
         streaming.push((desktop_socket, generation));
-        // One with an open request, one in the middle of a fragmented message, one idle.
-        let (mut calling, _) = phone(&account, 1, 0).await;
-        calling.text(&request("open", "1")).await;
-        let (mut cut, _) = phone(&account, 2, 0).await;
-        cut.frame(&Frame { fin: false, ..Frame::text("{\"type\":") }).await;
+        cut.push(phone(&account, 2, 0).await.0);
         let (idle, _) = phone(&account, 3, 0).await;
         // One that has not registered, one in the middle of a frame before it.
         let (unregistered, mut half) = (open_desktop(&account).await, open_desktop(&account).await);
         half.half_frame(&Frame::text("{\"type\":\"ping\",\"payload\":{}}"), 9).await;
-        reading.extend([calling, cut, idle, unregistered, half]);
+        reading.extend([idle, unregistered, half]);
         // One connection that never became a socket.
         let mut raw = RawSocket::connect(relay.ready().public, None).await;
         raw.write(b"GET /ws/device-link HTTP/1.1\r\nHost:").await;
@@ -120,7 +127,22 @@ async fn heavy_every_client_that_reads_is_told_and_the_process_ends_in_time_what
             reading.push(caller);
         }
     }
-    let ends: Vec<_> = reading.into_iter().map(told).collect();
+    for socket in &mut cut {
+        socket.frame(&Frame { fin: false, ..Frame::text("{\"type\":") }).await;
+    }
+    let ends: Vec<_> = reading.into_iter().chain(cut).map(told).collect();
+    // Phones before desktops: no end of a desktop answers what its phones have asked.
+    let unanswered = calling.into_iter().map(|mut socket| {
+        tokio::spawn(async move {
+            loop {
+                let received = socket.read(PATIENCE).await;
+                if !received.text().is_some_and(|text| text.contains("device-status")) {
+                    return received;
+                }
+            }
+        })
+    });
+    let unanswered: Vec<_> = unanswered.collect();
     let streams: Vec<_> = streaming
         .into_iter()
         .map(|(mut socket, generation)| {
@@ -134,17 +156,26 @@ async fn heavy_every_client_that_reads_is_told_and_the_process_ends_in_time_what
                         return close;
                     }
                 }
-                None
+                socket.closed(PATIENCE).await
             })
         })
         .collect();
+    let delivered = "relay_event_frames_total{fate=\"delivered\"}";
+    eventually("timelines flow", async || Scrape::of(&relay).await.get(delivered) > accounts as f64).await;
     let begun = Instant::now();
     relay.signal("TERM");
     for end in ends.into_iter().chain(streams) {
         assert_eq!(end.await.unwrap(), draining());
     }
+    for received in unanswered {
+        let received = received.await.unwrap();
+        assert_eq!(received.close(), draining(), "open requests stay unanswered: {:?}", received.text());
+    }
     assert_eq!(relay.exited().await.code(), Some(0));
     assert!(begun.elapsed() < DRAINED_WITHIN, "it took {:?}", begun.elapsed());
+    assert!(!relay.log().contains("in time") && !relay.log().contains("still open"), "{}", relay.log());
+    let rows = relay.data_dir().sql().await.rows("SELECT DISTINCT status FROM devices WHERE status = 'online'").await;
+    assert!(rows.is_empty(), "what the drain ended is stored as ended");
     drop(silent);
 }
 

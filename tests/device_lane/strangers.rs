@@ -7,6 +7,7 @@ use crate::support::{
     account::Account,
     raw_socket::{RawOptions, RawSocket},
     relay_process::RelayProcess,
+    timeline::{interest, next_update, stream},
     wire::{next_of, payload_field, registered, request, response, round_trip},
 };
 use relay_protocol::{device::Role, id::DeviceId};
@@ -114,11 +115,20 @@ async fn calls_on_another_accounts_device_are_answered_as_if_there_were_none() {
     let changes = [json!({"deviceName": "mine now"}), json!({"relayEligible": false}), json!({})];
     for id in [case.owner.desktops[0], case.owner.phones[0]].map(|id| id.to_string()) {
         for (name, form) in FORMS {
-            let [theirs, nobodys] = [&id, &nobodys()].map(|id| format!("/api/devices/{}", escaped(&form(id))));
+            let nobodys_id = nobodys();
+            let [theirs, nobodys] = [&id, &nobodys_id].map(|id| format!("/api/devices/{}", escaped(&form(id))));
             let deletes =
                 [call(&case.stranger, Method::DELETE, &theirs, None).await, call(&case.stranger, Method::DELETE, &nobodys, None).await];
             assert_eq!(deletes[0], deletes[1], "DELETE, {name}");
             assert!(deletes[0].0.is_client_error(), "{name}: {:?}", deletes[0]);
+            let histories = [&theirs, &nobodys].map(|path| format!("{path}/presence"));
+            let theirs_history = call(&case.stranger, Method::GET, &histories[0], None).await;
+            assert_eq!(theirs_history, call(&case.stranger, Method::GET, &histories[1], None).await, "presence, {name}");
+            assert!(theirs_history.0.is_client_error(), "{name}: {theirs_history:?}");
+            let log_outs = [&id, &nobodys_id].map(|id| json!({"deviceId": form(id)}));
+            let theirs_log_out = call(&case.stranger, Method::POST, "/api/auth/logout", Some(&log_outs[0])).await;
+            assert_eq!(theirs_log_out, call(&case.stranger, Method::POST, "/api/auth/logout", Some(&log_outs[1])).await, "log-out, {name}");
+            assert!(theirs_log_out.0.is_client_error(), "{name}: {theirs_log_out:?}");
             for change in &changes {
                 let theirs = call(&case.stranger, Method::PATCH, &theirs, Some(change)).await;
                 let nobodys = call(&case.stranger, Method::PATCH, &nobodys, Some(change)).await;
@@ -240,4 +250,37 @@ async fn frames_reach_nothing_of_another_account() {
     case.unharmed().await;
     round_trip(&mut own_phone, &mut own_desktop, "afterwards").await;
     assert!(case.relay.alive());
+}
+
+/// A timeline session is named by its desktop, so two accounts may have the same name for theirs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_of_another_accounts_session_is_a_lease_of_ones_own() {
+    let mut case = Case::start().await;
+    let mut own_desktop = registered(&case.stranger.raw_desktop(), case.stranger.desktops[0]).await;
+    let mut own_phone = registered(&case.stranger.raw_phone(), case.stranger.phones[0]).await;
+    case.phone.text(&interest("shared", true)).await;
+    let theirs = next_update(&mut case.desktop).await.generation().to_owned();
+    // Taken, renewed and given up; the owner's desktop hears of none of it.
+    for active in [true, true, false, true] {
+        own_phone.text(&interest("shared", active)).await;
+    }
+    let mut updates = Vec::new();
+    for _ in 0..4 {
+        updates.push(next_update(&mut own_desktop).await.lease.map(|(generation, _)| generation));
+    }
+    let [Some(first), Some(renewed), None, Some(own)] = &updates[..] else { panic!("{updates:?}") };
+    assert!(first == renewed && own != first && ![first, own].contains(&&theirs), "{updates:?}, theirs {theirs}");
+    // Frames under the generation of the other account go nowhere, and one's own to one's own phone.
+    own_desktop.text(&stream("shared", &theirs, None, 1)).await;
+    own_desktop.text(&stream("shared", own, None, 2)).await;
+    assert_eq!(number_of(&next_of(&mut own_phone, "event").await), 2);
+    case.desktop.text(&stream("shared", &theirs, None, 3)).await;
+    assert_eq!(number_of(&next_of(&mut case.phone, "event").await), 3, "the lease is still there");
+    case.unharmed().await;
+}
+
+/// The number of a timeline frame as a phone gets it.
+fn number_of(frame: &str) -> u64 {
+    let frame: Value = serde_json::from_str(frame).unwrap();
+    frame["payload"]["payload"]["n"].as_u64().unwrap_or_else(|| panic!("no timeline frame: {frame}"))
 }

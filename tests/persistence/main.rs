@@ -4,7 +4,8 @@
 //!
 //! | module | shows |
 //! | --- | --- |
-//! | `drains` | the relay leaves while PostgreSQL stalls or refuses |
+//! | `comebacks` | everybody comes back at once while PostgreSQL is slow |
+//! | `drains` | the relay leaves while storage stalls, refuses, was stopped, or is held by another process |
 //! | `outages` | PostgreSQL refuses or stalls under traffic: routing, answers, health, the log, and what catches up |
 //! | `processes` | two relay processes on one storage know of each other |
 //! | `restarts` | PostgreSQL is restarted under traffic, or greets with an error |
@@ -18,6 +19,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod comebacks;
 mod drains;
 mod outages;
 mod processes;

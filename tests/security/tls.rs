@@ -6,6 +6,7 @@ use crate::support::{
     account::Account,
     data_dir::DataDir,
     issuer::tls_file,
+    metrics::Scrape,
     raw_socket::{Frame, RawOptions, RawSocket, Received, opcode},
     relay_process::RelayProcess,
     scale::scaled,
@@ -13,6 +14,7 @@ use crate::support::{
     token::{TEST_SECRET, fresh_user},
     wire::{KIB, connection_of, eventually, next_of, registered, request, response, round_trip},
 };
+use relay_actors::clock::EpochMs;
 use rustls::version::{TLS12, TLS13};
 use serde_json::Value;
 use std::{
@@ -27,6 +29,9 @@ use tokio::{
 };
 
 const LIVEZ: &str = "GET /livez HTTP/1.1\r\nHost: relay\r\n\r\n";
+
+/// A frozen peer is ended 2 s after its close, and a listener gives connections that are left another 2 s.
+const DRAINED_WITHIN: Duration = Duration::from_secs(10);
 
 /// A certificate and its key in files that can be exchanged.
 struct Pair {
@@ -198,6 +203,34 @@ async fn a_peer_that_reads_nothing_under_tls_is_retired_and_its_connection_ended
     assert!(taken < REPLIES * result.len(), "all {taken} bytes came: it was not frozen");
 }
 
+/// Beside a peer that reads nothing, and connections whose handshake has not ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_under_tls_tells_everybody_who_reads_and_ends_in_time() {
+    const LARGE: usize = 16 * 1024 * KIB;
+    let mut relay = relay(&[]).await;
+    let tunnel = TlsTunnel::start(&relay, trusting("issuer-ca.pem")).await;
+    let account = Account::at(tunnel.address(), 2, 2).await;
+    let mut desktop = registered(&account.raw_desktop(), account.desktops[1]).await;
+    let _frozen = registered(&account.raw_desktop(), account.desktops[0]).await;
+    let mut phone = registered(&account.raw_phone(), account.phones[0]).await;
+    let mut unregistered = RawSocket::open(&account.raw_phone()).await;
+    let _no_handshake = RawSocket::connect(relay.ready().public, None).await;
+    phone.text(&request("large", &format!("{:?}", "x".repeat(LARGE)))).await;
+    eventually("it waits for the frozen desktop", async || {
+        let frozen = connection_of(&relay, account.user, account.desktops[0]).await.unwrap();
+        frozen["queuedBytes"].as_u64().unwrap() > KIB as u64 * KIB as u64
+    })
+    .await;
+    let begun = Instant::now();
+    relay.signal("TERM");
+    for socket in [&mut desktop, &mut phone, &mut unregistered] {
+        assert_eq!(socket.closed(PATIENCE).await, Some((1012, "relayDraining".to_owned())));
+    }
+    assert_eq!(relay.exited().await.code(), Some(0));
+    assert!(begun.elapsed() < DRAINED_WITHIN, "it took {:?}", begun.elapsed());
+    assert!(!relay.log().contains("still open"), "{}", relay.log());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn handshakes_that_do_not_end_shut_nobody_out() {
     // More than the server has in progress at once on all its workers unless told otherwise: 256 on each.
@@ -276,4 +309,28 @@ async fn a_pair_that_cannot_be_used_starts_nothing_and_is_not_shown() {
             assert!(!fs::read_to_string(file).unwrap().lines().any(|line| !line.starts_with('-') && text.contains(line)), "{text}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_expires_soon_is_warned_of_and_its_end_is_a_metric() {
+    const END: &str = "relay_tls_certificate_expiry_seconds";
+    const WARNING: &str = "the tls certificate expires soon";
+    let pair = Pair::of("issuer");
+    let arguments = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=a", "-days", "3"];
+    let mut openssl = Command::new("openssl");
+    openssl.args(arguments).arg("-keyout").arg(pair.path("key.pem")).arg("-out").arg(pair.path("cert.pem"));
+    let made = output(openssl).await;
+    assert!(made.status.success(), "{made:?}");
+    let relay = relay_with(&pair.path("cert.pem"), &pair.path("key.pem"), &[]).await;
+    let left = Scrape::of(&relay).await.get(END) - EpochMs::now().0 as f64 / 1_000.0;
+    assert!(left > 3.0 * 86_400.0 - 60.0 && left <= 3.0 * 86_400.0, "{left} s");
+    let told = || relay.log().matches(WARNING).count();
+    eventually("it is told of", async || told() == 1).await;
+
+    pair.write("cert.pem", "issuer.pem");
+    pair.write("key.pem", "issuer.key");
+    eventually("its end is that of the new one", async || Scrape::of(&relay).await.get(END) > 4e9).await;
+    assert_eq!(told(), 1);
+    let plain = RelayProcess::start(&[]).await;
+    assert!(!Scrape::of(&plain).await.has(END));
 }

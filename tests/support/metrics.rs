@@ -22,18 +22,28 @@ const RESTLESS: [&str; 9] = [
 
 impl Scrape {
     pub async fn of(relay: &RelayProcess) -> Self {
-        let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
-        let request = client.get(format!("http://{}/metrics", relay.ready().admin)).bearer_auth(relay.admin_token());
-        let text = request.send().await.unwrap().error_for_status().unwrap().text().await.unwrap();
+        let text = Self::text(relay).await;
         let samples = text.lines().filter(|line| !line.starts_with('#'));
         Scrape(
             samples.map(|line| line.rsplit_once(' ').unwrap()).map(|(series, value)| (series.to_owned(), value.parse().unwrap())).collect(),
         )
     }
 
+    /// The whole answer.
+    pub async fn text(relay: &RelayProcess) -> String {
+        let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
+        let request = client.get(format!("http://{}/metrics", relay.ready().admin)).bearer_auth(relay.admin_token());
+        request.send().await.unwrap().error_for_status().unwrap().text().await.unwrap()
+    }
+
     /// The value of one series.
     pub fn get(&self, series: &str) -> f64 {
         *self.0.get(series).unwrap_or_else(|| panic!("there is no {series}"))
+    }
+
+    /// Whether there is this series.
+    pub fn has(&self, series: &str) -> bool {
+        self.0.contains_key(series)
     }
 
     /// What is another value now, with the difference.

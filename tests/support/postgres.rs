@@ -106,6 +106,12 @@ impl OwnServer {
         &self.server
     }
 
+    /// Statements that it has run of sessions with `log_statement = 'all'`, prepared ones.
+    pub fn statements(&self) -> usize {
+        let log = std::fs::read_to_string(self.directory.path().join("log")).unwrap();
+        log.lines().filter(|line| line.contains("LOG:  execute ")).count()
+    }
+
     pub fn stop(&self, how: Stop) {
         let mode = match how {
             Stop::Fast => "fast",

@@ -55,9 +55,14 @@ impl RelayProcess {
 
     /// Starts a relay with fresh data that may have this many files open, and no more.
     pub async fn start_with_descriptors(descriptors: u32, extra_args: &[&str]) -> Self {
-        let mut limited = Command::new("sh");
-        limited.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &descriptors.to_string(), env!("CARGO_BIN_EXE_relay")]);
-        Self::spawn(limited, Arc::new(DataDir::new()), &[], extra_args).await
+        Self::start_behind(&format!("ulimit -n {descriptors}"), extra_args).await
+    }
+
+    /// Starts a relay with fresh data as a shell does it that has run this first.
+    pub async fn start_behind(shell: &str, extra_args: &[&str]) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{shell} && exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_relay")]);
+        Self::spawn(command, Arc::new(DataDir::new()), &[], extra_args).await
     }
 
     /// Starts a relay on the data of another one, which may still run or be gone.

@@ -45,6 +45,7 @@ pub struct Link {
     registering: AtomicBool,
     ended: AtomicBool,
     barred: OnceLock<CloseReason>,
+    retired: AtomicBool,
     tcp: Option<Arc<TcpHandle>>,
 }
 
@@ -107,6 +108,7 @@ impl Link {
             inbound: Share::new(bounds.inbound.clone()),
             waiting: AtomicUsize::new(0),
             registration: OnceLock::new(),
+            retired: AtomicBool::new(false),
             registering: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             barred: OnceLock::new(),
@@ -160,6 +162,11 @@ impl Link {
     /// Its actor has ended.
     pub fn set_ended(&self) {
         self.ended.store(true, Relaxed);
+    }
+
+    /// Notes that the relay gives the connection up, and says whether this is the first time.
+    pub fn note_retirement(&self) -> bool {
+        !self.retired.swap(true, Relaxed)
     }
 
     /// Ends the TCP connection, and with it the actor, whatever state it is in.

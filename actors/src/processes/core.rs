@@ -17,6 +17,8 @@ pub(super) enum Report {
     Failing { cause: String },
     /// It can again.
     Recovered { failing_for: Duration },
+    /// Another one went so long ago that what it left of its devices is no longer true.
+    LeftStale,
 }
 
 pub(super) struct Core {
@@ -24,11 +26,17 @@ pub(super) struct Core {
     /// The others that were reported as serving. Storage's table bounds it.
     serving: BTreeSet<RelayInstanceId>,
     failing_since: Option<Instant>,
+    /// All others that lived at the last answer.
+    others: BTreeSet<RelayInstanceId>,
+    /// How long the devices of one that has gone may take to come back, to this one or another.
+    wait: Duration,
+    /// When those of the last one that went have had their time.
+    stale_at: Option<Instant>,
 }
 
 impl Core {
-    pub(super) fn new(own: RelayInstanceId) -> Self {
-        Core { own, serving: BTreeSet::new(), failing_since: None }
+    pub(super) fn new(own: RelayInstanceId, wait: Duration) -> Self {
+        Core { own, serving: BTreeSet::new(), failing_since: None, others: BTreeSet::new(), wait, stale_at: None }
     }
 
     /// What a renewal was answered, by a process that was leaving or not when it asked. Changes are reported, each once.
@@ -45,6 +53,7 @@ impl Core {
         let recovered = since.map(|since| Report::Recovered { failing_for: now.saturating_duration_since(since) });
         let mut reports: Vec<Report> = recovered.into_iter().collect();
 
+        reports.extend(self.on_others(now, live));
         let others = || live.iter().map(|process| &process.record).filter(|record| record.instance != self.own);
         let serving: BTreeSet<RelayInstanceId> = others().filter(|record| !record.is_draining).map(|record| record.instance).collect();
         reports.extend(self.serving.difference(&serving).map(|instance| Report::ServesNoLonger {
@@ -61,6 +70,15 @@ impl Core {
         self.serving = serving;
         reports
     }
+
+    fn on_others(&mut self, now: Instant, live: &[LiveProcess]) -> Option<Report> {
+        let others = live.iter().map(|process| process.record.instance).filter(|instance| *instance != self.own).collect();
+        if !self.others.is_subset(&others) {
+            self.stale_at = Some(now + self.wait);
+        }
+        self.others = others;
+        self.stale_at.take_if(|at| *at <= now).map(|_at| Report::LeftStale)
+    }
 }
 
 #[cfg(test)]
@@ -70,6 +88,7 @@ mod tests {
     use uuid::Uuid;
 
     const OWN: u128 = 1;
+    const WAIT: Duration = Duration::from_secs(90);
 
     fn record(n: u128, is_draining: bool) -> ProcessRecord {
         ProcessRecord {
@@ -127,7 +146,7 @@ mod tests {
             ],
         ];
         for table in tables {
-            let mut core = Core::new(record(OWN, false).instance);
+            let mut core = Core::new(record(OWN, false).instance, WAIT);
             for (step, (is_draining, processes, expected)) in table.into_iter().enumerate() {
                 assert_eq!(core.on_answer(clock::now(), is_draining, Ok(&live(&processes))), expected, "step {step} of {processes:?}");
             }
@@ -136,7 +155,7 @@ mod tests {
 
     #[test]
     fn an_outage_is_reported_at_its_begin_and_its_end_and_changes_nobody() {
-        let (mut core, start) = (Core::new(record(OWN, false).instance), clock::now());
+        let (mut core, start) = (Core::new(record(OWN, false).instance, WAIT), clock::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         let away = StoreError::Unavailable("away".into());
         let both = live(&[(OWN, false), (2, false)]);
@@ -147,5 +166,22 @@ mod tests {
         assert_eq!(core.on_answer(at(30), false, Err(&away)), [Report::Failing { cause: away.to_string() }]);
         let alone = [Report::Recovered { failing_for: Duration::from_secs(2) }, serves_no_longer(2, false)];
         assert_eq!(core.on_answer(at(32), false, Ok(&live(&[(OWN, false)]))), alone);
+    }
+    #[test]
+    fn what_one_that_went_has_left_is_stale_when_its_devices_have_had_their_time() {
+        let (mut core, start) = (Core::new(record(OWN, false).instance, WAIT), clock::now());
+        let mut at = |seconds, others: &[u128]| {
+            // Leaving ones, so that nothing else is reported.
+            let live: Vec<_> = others.iter().map(|&n| (n, true)).chain([(OWN, false)]).collect();
+            core.on_answer(start + Duration::from_secs(seconds), false, Ok(&self::live(&live)))
+        };
+        assert_eq!(at(0, &[]), []);
+        assert_eq!(at(1_000, &[2, 3]), []);
+        assert_eq!(at(2_000, &[3]), []);
+        assert_eq!(at(2_030, &[]), [], "the other one went later");
+        assert_eq!(at(2_119, &[]), []);
+        assert_eq!(at(2_120, &[]), [Report::LeftStale]);
+        assert_eq!(at(3_000, &[4]), [], "once");
+        assert_eq!(at(4_000, &[4]), [], "whoever comes leaves nothing");
     }
 }

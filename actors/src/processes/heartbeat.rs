@@ -8,6 +8,7 @@ use crate::{
     clock,
     drain::{Drain, Phase},
     store::{LiveProcess, ProcessRecord, Store, StoreError},
+    supervisor::Services,
 };
 use std::{
     pin::pin,
@@ -55,13 +56,15 @@ pub struct Heartbeat {
     pub(crate) renewal: Renewal,
     pub(crate) drain: Drain,
     pub(crate) known: KnownProcesses,
+    /// Is told when what a process has left is stale.
+    pub(crate) services: Services,
 }
 
 impl Heartbeat {
     /// Writes the row, renews it, at once when the drain begins, and takes it away when the process is drained and is to end.
     pub async fn run(self) {
-        let Heartbeat { store, own, renewal, drain, known } = self;
-        let mut core = Core::new(own.instance);
+        let Heartbeat { store, own, renewal, drain, known, services } = self;
+        let mut core = Core::new(own.instance, renewal.good_for);
         let mut ends = pin!(drain.process_may_end());
         loop {
             let is_draining = drain.phase() > Phase::Serving;
@@ -80,7 +83,7 @@ impl Heartbeat {
                 }
             };
             let wait = if answer.is_ok() { renewal.interval } else { renewal.interval.min(RETRY_INTERVAL) };
-            note(&mut core, &known, clock::now(), is_draining, answer);
+            note(&mut core, &known, &services, clock::now(), is_draining, answer);
             tokio::select! {
                 () = &mut ends => return leave(store.remove_process(instance)).await,
                 () = drain.reached(Phase::Draining), if !is_draining => {}
@@ -102,7 +105,14 @@ async fn leave(removal: impl Future<Output = Result<(), StoreError>>) {
     }
 }
 
-fn note(core: &mut Core, known: &KnownProcesses, now: Instant, is_draining: bool, answer: Result<Vec<LiveProcess>, StoreError>) {
+fn note(
+    core: &mut Core,
+    known: &KnownProcesses,
+    services: &Services,
+    now: Instant,
+    is_draining: bool,
+    answer: Result<Vec<LiveProcess>, StoreError>,
+) {
     for report in core.on_answer(now, is_draining, answer.as_deref()) {
         match report {
             Report::Serves(ProcessRecord { instance, version, host, pid, .. }) => {
@@ -112,6 +122,7 @@ fn note(core: &mut Core, known: &KnownProcesses, now: Instant, is_draining: bool
                 tracing::info!(%instance, is_draining, "the other relay process serves no longer");
             }
             Report::Failing { cause } => tracing::warn!(cause, "this relay process cannot be recorded in storage"),
+            Report::LeftStale => services.end_stale_statuses(),
             Report::Recovered { failing_for } => tracing::info!(?failing_for, "this relay process is recorded in storage again"),
         }
     }

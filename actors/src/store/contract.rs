@@ -71,6 +71,7 @@ macro_rules! store_contract_suite {
             api_keys_made_at_once_keep_the_bound,
             processes_are_listed_oldest_first_until_they_are_removed,
             a_process_says_how_long_ago_each_was_seen,
+            statuses_of_a_live_process_are_not_stale,
             a_process_that_was_not_renewed_in_time_is_dead_and_its_row_goes,
             processes_that_find_each_other_expired_do_not_wait_for_each_other,
             ping_answers,

@@ -207,9 +207,10 @@ pub trait Store: Send + Sync + 'static {
     /// the newest `limits::PRESENCE_HISTORY_MAX` stay.
     async fn write_statuses(&self, writes: &[StatusWrite], instance: RelayInstanceId) -> Result<(), StoreError>;
 
-    /// Marks as disconnected, since `at`, every device (not forgotten) that is stored online or reconnecting by another process,
-    /// and says how many. A starting process calls it once, one reconnect wait after its start, which is why these changes enter
-    /// the history, along with the rows and by the rules of [`Store::write_statuses`], as `GraceElapsed`. The one call that may be
+    /// Marks as disconnected, since `at`, every device (not forgotten) that is stored online or reconnecting by a process that has
+    /// gone, one that is neither this one nor among the live ones of [`Store::renew_process`], and says how many. Called one reconnect
+    /// wait after the start, and after another process has gone, which is why these changes enter the history, along with the rows and
+    /// by the rules of [`Store::write_statuses`], as `GraceElapsed`. The one call that may be
     /// done in parts: when it fails, some may have been ended.
     async fn disconnect_stale(&self, instance: RelayInstanceId, at: EpochMs) -> Result<u64, StoreError>;
 

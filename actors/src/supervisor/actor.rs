@@ -7,12 +7,11 @@ use super::{
     sweep::{SweepLimits, Verdict, judge},
 };
 use crate::{
-    clock::{self, EpochMs},
+    clock,
     counters::Counters,
     device_socket::{Link, SocketTable},
     directory::Directory,
-    mailbox,
-    persistence::{Persistence, ReconcileStale, Shared},
+    persistence::{Persistence, Shared},
     user_router::{actor::RouterConfig, message::Input},
 };
 use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
@@ -70,6 +69,11 @@ pub struct ArmGrace {
     /// The generation that closed.
     pub generation: ConnectionId,
 }
+
+/// Is answered when the supervisor comes to it: whether it stands still.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub struct AreYouThere;
 
 impl Supervisor {
     /// Starts the supervisor on this thread's arbiter, and makes the directory whose routers report to it.
@@ -132,7 +136,7 @@ impl Supervisor {
     /// Rows that an earlier process left as online stay so for one reconnect wait; who has not come back by then is gone.
     fn end_stale(&mut self) {
         self.stale_ended = true;
-        mailbox::deliver(&self.services.persistence(), ReconcileStale { at: EpochMs::now() });
+        self.services.end_stale_statuses();
     }
 
     /// Waits until the sockets hold too much together, and gives up the largest holders.
@@ -168,10 +172,13 @@ impl Supervisor {
 
     /// The router ends the generation and closes the link. When it cannot be told, the link is closed here, and the router learns
     /// of it as of any other end.
+    /// While the router is slow it is told again by every sweep, since it may fail meanwhile; that is one retirement all the same.
     fn retire(&self, link: &Link, reason: CloseReason, now: Instant) {
-        self.counters.retired.count(reason.text());
         let user = link.identity.user;
-        tracing::debug!(%user, socket = %link.id, reason = reason.text(), queued = link.lane.queued_bytes(), "retiring");
+        if link.note_retirement() {
+            self.counters.retired.count(reason.text());
+            tracing::debug!(%user, socket = %link.id, reason = reason.text(), queued = link.lane.queued_bytes(), "retiring");
+        }
         let told = link.registration().is_some() && self.directory.hint(user, Input::Retire { socket: link.id, reason });
         if !told {
             link.lane.close(reason, now);
@@ -212,4 +219,10 @@ impl Handler<ArmGrace> for Supervisor {
         self.graces.arm(Grace { user, desktop, generation }, clock::now() + self.config.reconnect_grace);
         self.arm_next(ctx);
     }
+}
+
+impl Handler<AreYouThere> for Supervisor {
+    type Result = ();
+
+    fn handle(&mut self, AreYouThere: AreYouThere, _: &mut Context<Self>) {}
 }

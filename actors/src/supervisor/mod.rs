@@ -8,7 +8,7 @@ mod relief;
 mod services;
 mod sweep;
 
-pub use actor::{ArmGrace, Supervisor, SupervisorConfig};
+pub use actor::{AreYouThere, ArmGrace, Supervisor, SupervisorConfig};
 pub use grace::{Grace, Graces};
 pub use relief::{Direction, largest_holders};
 pub use services::Services;

@@ -1,8 +1,9 @@
 //! Where routers find the persistence actor. It may fail and be started anew, so the address is looked up, not kept for ever.
 
 use crate::{
+    clock::EpochMs,
     mailbox,
-    persistence::{Persistence, PersistenceState, Shared, WriteStatus},
+    persistence::{Persistence, PersistenceState, ReconcileStale, Shared, WriteStatus},
     store::StatusWrite,
 };
 use actix::Addr;
@@ -30,6 +31,11 @@ impl Services {
     pub fn write_status(&self, write: StatusWrite) {
         self.shared.remember(write);
         mailbox::deliver(&*self.persistence.read().unwrap_or_else(PoisonError::into_inner), WriteStatus(write));
+    }
+
+    /// Has the statuses ended that processes which are gone have left.
+    pub fn end_stale_statuses(&self) {
+        mailbox::deliver(&self.persistence(), ReconcileStale { at: EpochMs::now() });
     }
 
     /// What the persistence actor is busy with.

@@ -9,7 +9,10 @@ mod text;
 
 pub use process::ProcessFigures;
 
-use crate::http::{Api, auth::Operator, only};
+use crate::{
+    http::{Api, auth::Operator, only},
+    tls::Certificate,
+};
 use actix_web::{
     HttpResponse,
     web::{self, ServiceConfig},
@@ -26,6 +29,7 @@ use relay_protocol::{
     contract::{self, MethodClass},
     error::{BoundScope, RpcRefusal},
 };
+use std::time::Duration;
 use text::{CONTENT_TYPE, Text};
 
 pub(super) fn routes(config: &mut ServiceConfig) {
@@ -44,6 +48,8 @@ pub struct Scraped<'a> {
     pub processes: &'a SeenProcesses,
     /// Handshakes that were refused, by the code of the answer.
     pub handshakes_refused: &'a Tally,
+    /// End of the public listener's certificate, since 1970; none without TLS.
+    pub certificate_end: Option<Duration>,
     /// Of the kernel, if it tells.
     pub process: Option<ProcessFigures>,
 }
@@ -57,6 +63,7 @@ async fn metrics(_: Operator, api: web::Data<Api>) -> HttpResponse {
         phase: api.relay.progress().phase,
         processes: &processes,
         handshakes_refused: api.handshakes.refused(),
+        certificate_end: api.certificate.as_ref().and_then(Certificate::not_after),
         process: ProcessFigures::read(),
     };
     HttpResponse::Ok().content_type(CONTENT_TYPE).body(scraped.to_text())
@@ -72,6 +79,10 @@ impl Scraped<'_> {
         self.frames(&mut text);
         self.queues(&mut text);
         self.persistence(&mut text);
+        if let Some(end) = self.certificate_end {
+            text.gauge("relay_tls_certificate_expiry_seconds", "End of the certificate's validity, in seconds since 1970.")
+                .is(end.as_secs());
+        }
         if let Some(process) = self.process {
             process.write(&mut text);
         }

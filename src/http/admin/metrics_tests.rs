@@ -16,15 +16,9 @@ fn idle() -> String {
     let handshakes_refused = Tally::new(["other"]);
     let (counters, readings, processes) = (Counters::default(), Readings::default(), SeenProcesses::default());
     let process = ProcessFigures::read();
-    Scraped {
-        counters: &counters,
-        readings: &readings,
-        phase: Phase::Serving,
-        processes: &processes,
-        handshakes_refused: &handshakes_refused,
-        process,
-    }
-    .to_text()
+    let (phase, handshakes_refused) = (Phase::Serving, &handshakes_refused);
+    let (counters, readings, processes) = (&counters, &readings, &processes);
+    Scraped { counters, readings, phase, processes, handshakes_refused, certificate_end: None, process }.to_text()
 }
 
 fn parsed(text: &str) -> Scrape {
@@ -103,13 +97,13 @@ fn values_are_those_that_were_read_and_counted() {
     let handshakes_refused = Tally::new(["unauthorized", "other"]);
     handshakes_refused.count("other");
     let counters = Counters::default();
-    counters.rpc.answered(MethodClass::Files, Reply::Error, std::time::Duration::from_millis(30));
+    counters.rpc.answered(MethodClass::Files, Reply::Error, Duration::from_millis(30));
     counters.rpc.unanswered(MethodClass::Run, Unanswered::Expired);
     counters.dropped.count(DropReason::NoLease.name());
     let readings = Readings {
         phones: 7,
         events: Events { delivered: 5, coalesced: 4, lease_ended: 2, closed: 1 },
-        status_lag: std::time::Duration::from_millis(1_500),
+        status_lag: Duration::from_millis(1_500),
         failing: vec![Statement::Statuses],
         ..Readings::default()
     };
@@ -122,17 +116,13 @@ fn values_are_those_that_were_read_and_counted() {
             started_at: EpochMs(0),
             is_draining,
         },
-        last_seen: std::time::Duration::ZERO,
+        last_seen: Duration::ZERO,
     };
     let processes = SeenProcesses { age: None, live: vec![live(false), live(true), live(false)] };
-    let scraped = Scraped {
-        processes: &processes,
-        counters: &counters,
-        readings: &readings,
-        phase: Phase::Closing,
-        handshakes_refused: &handshakes_refused,
-        process: None,
-    };
+    let (counters, readings, processes) = (&counters, &readings, &processes);
+    let (phase, handshakes_refused) = (Phase::Closing, &handshakes_refused);
+    let certificate_end = Some(Duration::from_secs(1_900_000_000));
+    let scraped = Scraped { counters, readings, phase, processes, handshakes_refused, certificate_end, process: None };
     let text = scraped.to_text();
     let changed: Vec<&str> = text
         .lines()
@@ -158,6 +148,7 @@ fn values_are_those_that_were_read_and_counted() {
             r#"relay_event_frames_total{fate="connectionClosed"} 1"#,
             "relay_persistence_lag_seconds 1.5",
             r#"relay_persistence_failing{statement="statuses"} 1"#,
+            "relay_tls_certificate_expiry_seconds 1900000000",
         ]
     );
 }

@@ -5,11 +5,14 @@ use crate::support::{
     account::Account,
     raw_socket::{Frame, RawOptions, RawSocket, Received, opcode},
     relay_process::RelayProcess,
-    scale::scaled,
-    wire::{eventually, registered},
+    wire::{eventually, next_of, payload_field, registered, request, response},
 };
-use serde_json::Value;
-use tokio::time::Instant;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 
 const PROXY: &str = "--trusted-proxies=127.0.0.1/32";
 
@@ -69,34 +72,101 @@ async fn an_address_has_its_burst_and_is_told_when_to_come_back() {
     eventually("a token comes back", async || attempt(&forwarded(&bad, "198.51.100.7")).await == 401).await;
 }
 
-/// C86: phones behind one address that come and go, and somebody beside them who tries tokens.
+/// C86: phones behind one address that come and go with their sessions, and beside them, all the while, somebody who tries tokens.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_bad_tokens_locks_no_phone_out_that_shares_its_address() {
-    let relay = RelayProcess::start(&[PROXY, "--handshake-burst-per-address=20", "--handshakes-per-address=5"]).await;
+    const ACCOUNTS: usize = 10;
+    const PHONES: usize = 3;
+    /// As often as people look at their phones in a busy minute.
+    const RETURNS: usize = 12;
+    let relay = RelayProcess::start(&[PROXY, "--handshake-burst-per-address=50", "--handshakes-per-address=5"]).await;
     let mut accounts = Vec::new();
-    for _ in 0..10 {
-        accounts.push(Account::new(&relay, 1, 3).await);
+    for _ in 0..ACCOUNTS {
+        accounts.push(Account::new(&relay, 1, PHONES).await);
     }
     let hop = "198.51.100.7";
     let bad = forwarded(&with_bad_token(&accounts[0].raw_desktop()), hop);
+    let (limited, mut flooded) = watch::channel(0);
     let flood = tokio::spawn(async move {
-        let mut limited = 0;
         loop {
-            limited += usize::from(attempt(&bad).await == 429);
-            if limited >= 50 {
-                return;
+            match RawSocket::try_open(&bad).await.err().expect("no upgrade").to_ascii_lowercase() {
+                answer if answer.starts_with("http/1.1 429 ") => {
+                    assert!(answer.contains("\r\nretry-after: 1\r\n"), "it says when: {answer}");
+                    limited.send_modify(|count| *count += 1);
+                }
+                answer => assert!(answer.starts_with("http/1.1 401 "), "{answer}"),
             }
         }
     });
-    tokio::time::timeout(PATIENCE, flood).await.expect("the flood is limited").unwrap();
-    // Three phones of an account stay within its burst.
-    for _ in 0..scaled(2, 6) {
-        for account in &accounts {
-            for phone in &account.phones {
-                registered(&forwarded(&account.raw_phone(), hop), *phone).await;
+    timeout(PATIENCE, flooded.wait_for(|count| *count >= 50)).await.expect("the flood is limited").unwrap();
+    let phones = accounts.iter().flat_map(|account| account.phones.iter().map(move |phone| (account.raw_phone(), *phone)));
+    let phones = phones.map(|(options, phone)| async move {
+        let options = forwarded(&options, hop);
+        let mut socket = RawSocket::open(&options).await;
+        let before = socket.register(phone).await;
+        for _ in 0..RETURNS {
+            // It goes to the background: the connection is lost.
+            socket.reset();
+            socket = RawSocket::open(&options).await;
+            let resume = json!({"deviceId": phone, "relayProtocolVersion": "1.7", "sessionId": before["sessionId"],
+                "resumeToken": before["resumeToken"]});
+            socket.text(&json!({"type": "register", "payload": resume}).to_string()).await;
+            let answer = next_of(&mut socket, "resumed").await;
+            assert_eq!(payload_field(&answer, "sessionId"), before["sessionId"].to_string());
+        }
+    });
+    join_all(phones).await;
+    assert!(!flood.is_finished() && *flooded.borrow_and_update() > 50, "it went on all the while");
+    flood.abort();
+}
+
+/// C85: each connection has a full bucket, whether it resumes or not, and so has each of ten at once; what bounds them all is how many
+/// the account may open. Who answers is not starved by it.
+#[tokio::test(flavor = "multi_thread")]
+async fn phones_that_come_back_for_fresh_buckets_get_as_many_as_their_account_may_open() {
+    const BURST: usize = 10;
+    const HANDSHAKES: usize = 10;
+    let flags = ["--handshake-burst-per-address=10", "--handshakes-per-address=1", "--rate-burst=10", "--rate-per-second=1"];
+    let relay = RelayProcess::start(&[&[PROXY][..], &flags].concat()).await;
+    let account = Account::new(&relay, 1, 10).await;
+    // From an address of its own, as machines at home are for phones on the road.
+    let mut desktop = registered(&account.raw_desktop(), account.desktops[0]).await;
+    let (options, start) = (forwarded(&account.raw_phone(), "198.51.100.7"), Instant::now());
+    let (mut opened, mut delivered, mut sessions) = (0, 0, vec![None; account.phones.len()]);
+    let mut sockets = Vec::new();
+    for attempt in 0..50 {
+        let index = attempt % account.phones.len();
+        let Ok(mut socket) = RawSocket::try_open(&options).await else { continue };
+        opened += 1;
+        let mut register = json!({"deviceId": account.phones[index], "relayProtocolVersion": "1.7"});
+        if let Some(resume) = sessions[index].take() {
+            register.as_object_mut().unwrap().extend::<serde_json::Map<String, Value>>(resume);
+        }
+        socket.text(&json!({"type": "register", "payload": register}).to_string()).await;
+        let answer: Value = serde_json::from_str(&socket.next_text().await).unwrap();
+        let resume = ["sessionId", "resumeToken"].map(|field| (field.to_owned(), answer["payload"][field].clone()));
+        sessions[index] = (index % 2 == 0).then(|| resume.into_iter().collect());
+        for number in 0..=BURST {
+            socket.text(&request(&format!("{attempt}-{number}"), "1")).await;
+        }
+        // What came after the burst is refused by the relay; what came before it is answered by the desktop.
+        loop {
+            let next = tokio::select! { biased; asked = desktop.next_text() => Ok(asked), told = socket.next_text() => Err(told) };
+            match next {
+                Ok(asked) if asked.starts_with(r#"{"type":"rpc.request""#) => {
+                    delivered += 1;
+                    desktop.text(&response(&asked, "2")).await;
+                }
+                Err(told) if told.contains("-32028") => break,
+                Ok(_) | Err(_) => {}
             }
         }
+        sockets.push(socket);
     }
+    let passed = usize::try_from(start.elapsed().as_secs()).unwrap() + 1;
+    assert!((HANDSHAKES..=HANDSHAKES + passed).contains(&opened), "{opened} of 50 were opened in {passed} s");
+    let stated = opened * (BURST + passed);
+    assert!((opened..=stated).contains(&delivered), "{delivered} requests over {opened} connections");
 }
 
 /// C85: a full bucket for each new connection, but only so many connections.

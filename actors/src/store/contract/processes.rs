@@ -1,11 +1,12 @@
 //! What every store must do about relay processes. Its clock cannot be set, so rows are made older instead.
 
-use super::{Fixture, process};
+use super::{Fixture, T1, T2, add, only, process, set_status};
 use crate::{
     clock::EpochMs,
     store::{LiveProcess, ProcessRecord},
 };
 use futures_util::future::join_all;
+use relay_protocol::device::Presence;
 use std::time::Duration;
 
 /// Far longer than a test takes.
@@ -70,6 +71,20 @@ pub(crate) async fn a_process_that_was_not_renewed_in_time_is_dead_and_its_row_g
     fixture.age_process(process(2), 2 * GOOD_FOR).await;
     assert_eq!(records(&renew(fixture, record(2)).await), [record(2)]);
     assert_eq!(records(&renew(fixture, record(1)).await), [record(2), record(1)]);
+}
+
+pub(crate) async fn statuses_of_a_live_process_are_not_stale(fixture: &dyn Fixture) {
+    for device in 1..=2 {
+        add(fixture, device, device).await;
+        set_status(fixture, &[(device, Presence::Online, T1)], device).await;
+        renew(fixture, record(device)).await;
+    }
+    assert_eq!(fixture.store().disconnect_stale(process(3), T2).await, Ok(0));
+    fixture.age_process(process(1), 2 * GOOD_FOR).await;
+    assert_eq!(fixture.store().disconnect_stale(process(3), T2).await, Ok(1), "expired, and nobody took its row away");
+    assert_eq!((only(fixture, 1).await.status, only(fixture, 2).await.status), (Presence::Disconnected, Presence::Online));
+    fixture.store().remove_process(process(2)).await.unwrap();
+    assert_eq!(fixture.store().disconnect_stale(process(3), T2).await, Ok(1));
 }
 
 /// As after an outage that was longer than a renewal is good for.

@@ -110,7 +110,9 @@ const WRITE_STATUSES: &str = "WITH locked AS MATERIALIZED (SELECT id FROM device
 
 /// A row may have changed between the moment that the statement sees and the lock: then the lock judges the conditions again.
 const DISCONNECT_STALE: &str = "WITH locked AS MATERIALIZED (SELECT id FROM devices WHERE status <> 'disconnected' \
-     AND status_instance IS DISTINCT FROM $1::uuid AND forgotten_at IS NULL ORDER BY id LIMIT $3::bigint FOR NO KEY UPDATE), \
+     AND status_instance IS DISTINCT FROM $1::uuid AND forgotten_at IS NULL \
+     AND NOT EXISTS (SELECT 1 FROM relay_processes AS live WHERE live.instance = devices.status_instance \
+     AND live.expires_at > extract(epoch FROM clock_timestamp()) * 1000) ORDER BY id LIMIT $3::bigint FOR NO KEY UPDATE), \
      ended AS (UPDATE devices SET status = 'disconnected', status_at = $2, status_instance = $1::uuid, status_write = 0 FROM locked \
      WHERE devices.id = locked.id RETURNING devices.id), \
      recorded AS (INSERT INTO presence_history (device_id, at, status, reason, instance) \

@@ -126,7 +126,9 @@ pub(super) fn disconnect_stale(connection: &mut Connection, instance: RelayInsta
     let ended: Vec<DeviceId> = transaction
         .prepare_cached(
             "UPDATE devices SET status = 'disconnected', status_at = ?2, status_instance = ?1 \
-             WHERE status <> 'disconnected' AND status_instance IS DISTINCT FROM ?1 AND forgotten_at IS NULL RETURNING id",
+             WHERE status <> 'disconnected' AND status_instance IS DISTINCT FROM ?1 AND forgotten_at IS NULL \
+             AND NOT EXISTS (SELECT 1 FROM relay_processes AS live WHERE live.instance = devices.status_instance \
+             AND live.expires_at > unixepoch('subsec') * 1000) RETURNING id",
         )?
         .query_map((instance.to_string(), at.0), |row| parsed(row, "id"))?
         .collect::<rusqlite::Result<_>>()?;
