@@ -66,12 +66,12 @@ impl Exporting {
 struct Ending(watch::Receiver<Option<Instant>>);
 
 impl Ending {
+    /// Whoever drops [`Exporting`] ends it too, without time to go on.
     fn has_begun(&self) -> bool {
-        self.0.borrow().is_some()
+        self.0.borrow().is_some() || self.0.has_changed().is_err()
     }
 
     async fn begins(&mut self) {
-        // Whoever would tell is gone with the process.
         let _ = self.0.wait_for(Option::is_some).await;
     }
 
