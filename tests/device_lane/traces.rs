@@ -243,7 +243,11 @@ async fn a_process_that_ends_exports_what_it_has() {
     let collector = Collector::start();
     let mut rig = rig(&collector, &[]).await;
     let (mut desktop, mut phone) = (rig.desktop().await, rig.phone(0).await);
+    // Without an end the next attempt would be far away.
+    collector.react(Reaction::Refuse("503 Service Unavailable\r\nRetry-After: 30"));
     round_trip(&mut phone, &mut desktop, "answered").await;
+    collector.has_been_asked(1).await;
+    collector.react(Reaction::Take);
     phone.text(&request("open", "1")).await;
     next_of(&mut desktop, "rpc.request").await;
     rig.relay.signal("TERM");
