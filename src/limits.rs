@@ -19,6 +19,8 @@ pub const PLATFORM_CHARS_MAX: usize = 64;
 /// Longest application version, in characters.
 pub const APP_VERSION_CHARS_MAX: usize = 64;
 
+/// Compatibility rules. They are kept in memory, and each check reads through all of them.
+pub const COMPATIBILITY_RULES_MAX: u32 = 1_000;
 /// Longest name of an API key, in characters.
 pub const API_KEY_NAME_CHARS_MAX: usize = 200;
 /// Keys of one account that are not revoked. One for each program and machine of a household of them; each is a secret to look after.

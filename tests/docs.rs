@@ -21,6 +21,7 @@ use relay_actors::{
 };
 use relay_protocol::{
     close::CloseReason,
+    compatibility::{CheckAnswer, Decision, Descriptor, Policy},
     envelope::Inbound,
     error::{BoundScope, FrameError, RegisterError, RpcRefusal},
     event::Event,
@@ -30,7 +31,7 @@ use relay_protocol::{
     version::Version,
 };
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     time::Duration,
@@ -387,6 +388,9 @@ fn the_http_error_table_is_the_code() {
         ApiError::TooManyDevices,
         ApiError::ApiKeyNotFound,
         ApiError::TooManyApiKeys,
+        ApiError::CompatibilityRuleNotFound,
+        ApiError::TooManyCompatibilityRules,
+        ApiError::PolicyUnavailable,
         ApiError::ConnectionNotFound,
         ApiError::NotFound,
         ApiError::MethodNotAllowed { allow: "" },
@@ -405,6 +409,27 @@ fn the_http_error_table_is_the_code() {
     let told: BTreeSet<[String; 3]> = rows.iter().map(|row| [row[0].to_owned(), row[1].to_owned(), row[2].to_owned()]).collect();
     assert_eq!(told, expected);
     assert_eq!(rows.len(), told.len(), "no row stands there twice");
+}
+
+#[test]
+fn the_table_of_decisions_is_the_code() {
+    let protocol = read("docs/protocol.md");
+    let rows = table_rows(section(&protocol, "## Compatibility check"));
+    let told: Vec<&str> = rows.iter().map(|row| bare(row[0])).collect();
+    let decisions: Vec<Decision> = told.iter().map(|word| serde_json::from_value((*word).into()).unwrap()).collect();
+    assert!(decisions.is_sorted_by(|one, next| (*one as u8) < *next as u8), "{told:?}");
+    assert_eq!(decisions.len(), variant_count("protocol/src/compatibility.rs", "Decision"));
+}
+
+/// The example's rules are not shown, so only its form is the code's.
+#[test]
+fn the_examples_of_a_check_are_what_the_code_reads_and_writes() {
+    let protocol = read("docs/protocol.md");
+    let blocks: Vec<&str> = section(&protocol, "## Compatibility check").split("```\n").collect();
+    let asked: BTreeMap<String, Descriptor> = serde_json::from_str(blocks[1]).unwrap();
+    let shown: CheckAnswer = serde_json::from_str(blocks[3]).unwrap();
+    let written = Policy::new([]).unwrap().check(asked.get("desktop"), asked.get("mobile"));
+    assert_eq!(CheckAnswer { policy_version: written.policy_version.clone(), ..shown }, written);
 }
 
 #[test]

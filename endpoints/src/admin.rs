@@ -1,8 +1,9 @@
-//! The admin listener's calls about the process: how it is, what it logs, and to have it leave.
+//! The admin listener's calls: how the process is, what it logs, to have it leave; and which client versions may be used.
 
 pub use crate::api::ApiError;
 use crate::{address::RelayAddress, api::Api};
 use hyper::Method;
+use relay_protocol::compatibility::{RuleId, RuleSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::{fmt, time::Duration};
@@ -52,6 +53,19 @@ pub struct LogFilter {
     pub filter: String,
 }
 
+/// A stored compatibility rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CompatibilityRule {
+    /// Names it.
+    pub id: RuleId,
+    /// What it says.
+    #[serde(flatten)]
+    pub rule: RuleSpec,
+    /// When it was added, RFC 3339.
+    pub created_at: String,
+}
+
 /// A client of the admin listener.
 #[derive(Clone)]
 pub struct Admin {
@@ -97,5 +111,34 @@ impl Admin {
     /// [`ApiError`]; one that does not parse is refused and changes nothing.
     pub async fn replace_log_filter(&self, filter: &LogFilter) -> Result<LogFilter, ApiError> {
         self.api.json(Method::PUT, "/admin/log", Some(filter)).await
+    }
+
+    /// The compatibility rules, by id.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub async fn compatibility_rules(&self) -> Result<Vec<CompatibilityRule>, ApiError> {
+        #[derive(Deserialize)]
+        struct List {
+            rules: Vec<CompatibilityRule>,
+        }
+        let list: List = self.api.json(Method::GET, "/admin/compat", None::<&()>).await?;
+        Ok(list.rules)
+    }
+
+    /// Adds a rule.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub async fn add_compatibility_rule(&self, rule: &RuleSpec) -> Result<CompatibilityRule, ApiError> {
+        self.api.json(Method::POST, "/admin/compat", Some(rule)).await
+    }
+
+    /// Removes a rule.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub async fn remove_compatibility_rule(&self, id: RuleId) -> Result<(), ApiError> {
+        self.api.done(Method::DELETE, &format!("/admin/compat/{id}"), None::<&()>).await
     }
 }

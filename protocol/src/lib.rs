@@ -4,6 +4,7 @@
 //! clock and starts nothing; everything in it is a value or a pure function.
 
 pub mod close;
+pub mod compatibility;
 pub mod contract;
 pub mod device;
 pub mod envelope;

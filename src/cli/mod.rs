@@ -6,6 +6,7 @@
 pub mod access;
 pub mod api_key;
 pub mod bench;
+pub mod compat;
 pub mod demo;
 pub mod desktop;
 pub mod device;
@@ -65,6 +66,9 @@ pub enum Command {
     /// Make, list and revoke an account's API keys, each with scopes
     #[command(name = "api-key", subcommand, after_help = help_end(&["relay api-key list --user 0f8fad5b-d9cb-469f-a165-70867728950e"]))]
     ApiKey(api_key::Command),
+    /// List, add and remove the rules about which client versions may be used
+    #[command(subcommand, after_help = help_end(&["relay compat list"]))]
+    Compat(compat::Command),
     /// Apply missing migrations to the database and list all of them; `serve` does the same at its start
     Migrate(migrate::Args),
     /// Run a sample desktop that phones can call, until Ctrl-C
@@ -198,6 +202,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::LogLevel(args) => block_on(log_level::run(&args)),
         Command::Token(args) => token::run(&args),
         Command::Device(command) => block_on(device::run(&command)),
+        Command::Compat(command) => block_on(compat::run(&command)),
         Command::Migrate(args) => block_on(migrate::run(&args)),
         Command::ApiKey(command) => block_on(api_key::run(&command)),
         Command::Desktop(args) => block_on(desktop::run(args)),

@@ -11,6 +11,7 @@ use crate::{
     http::{
         Api,
         auth::{AdminToken, Authenticator, TokenRules, jwks::Jwks},
+        compatibility::PolicyCache,
         device_link,
         handshakes::Handshakes,
     },
@@ -147,6 +148,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             authenticator,
             admin_token: AdminToken::new(&admin_token),
             handshakes: Handshakes::new(handshakes, config.trusted_proxies.clone()),
+            policy: PolicyCache::new(config.policy_cache.0),
             log,
             certificate,
         };

@@ -1,5 +1,6 @@
 //! What operators may call, on the admin listener only, with the admin token: one module for each part.
 
+mod compat;
 mod connections;
 mod drain;
 mod logs;
@@ -13,6 +14,7 @@ mod drain_tests;
 use actix_web::web::ServiceConfig;
 
 pub(super) fn routes(config: &mut ServiceConfig) {
+    compat::routes(config);
     connections::routes(config);
     drain::routes(config);
     logs::routes(config);

@@ -1,7 +1,7 @@
 //! Everything that an HTTP call can be refused with (device-lane section 2), and its body `{"error":{"code","message","retryable"}}`.
 
 use super::handshakes::TooMany;
-use crate::limits::API_KEYS_PER_ACCOUNT_MAX;
+use crate::limits::{API_KEYS_PER_ACCOUNT_MAX, COMPATIBILITY_RULES_MAX};
 use actix_web::{
     HttpResponse, ResponseError,
     http::{StatusCode, header},
@@ -44,6 +44,10 @@ pub enum ApiError {
     ApiKeyNotFound,
     /// The account has as many API keys as it may.
     TooManyApiKeys,
+    /// There is no such compatibility rule.
+    CompatibilityRuleNotFound,
+    /// There are as many compatibility rules as there may be.
+    TooManyCompatibilityRules,
     /// There is no registered socket with this connection id.
     ConnectionNotFound,
     /// There is no such path.
@@ -57,6 +61,8 @@ pub enum ApiError {
     UpgradeRequired,
     /// Too many handshakes, or calls without a valid token, from one address.
     TooManyHandshakes(TooMany),
+    /// A stored compatibility rule does not parse.
+    PolicyUnavailable,
     /// Storage cannot answer now.
     StorageUnavailable,
     /// The account's router did not answer in time.
@@ -85,11 +91,14 @@ impl ApiError {
             ApiError::TooManyDevices => "tooManyDevices",
             ApiError::ApiKeyNotFound => "apiKeyNotFound",
             ApiError::TooManyApiKeys => "tooManyApiKeys",
+            ApiError::CompatibilityRuleNotFound => "compatibilityRuleNotFound",
+            ApiError::TooManyCompatibilityRules => "tooManyCompatibilityRules",
             ApiError::ConnectionNotFound => "connectionNotFound",
             ApiError::NotFound => "notFound",
             ApiError::MethodNotAllowed { .. } => "methodNotAllowed",
             ApiError::UpgradeRequired => "upgradeRequired",
             ApiError::TooManyHandshakes(_) => "tooManyHandshakes",
+            ApiError::PolicyUnavailable => "relayProtocolPolicyUnavailable",
             ApiError::StorageUnavailable => "storageUnavailable",
             ApiError::RouterUnavailable => "routerUnavailable",
             ApiError::RelayDraining => "relayDraining",
@@ -104,15 +113,21 @@ impl ApiError {
             ApiError::InvalidPayload(_) | ApiError::InvalidDeviceId => StatusCode::BAD_REQUEST,
             ApiError::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ApiError::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
-            ApiError::DeviceNotFound | ApiError::ApiKeyNotFound | ApiError::ConnectionNotFound | ApiError::NotFound => {
-                StatusCode::NOT_FOUND
+            ApiError::DeviceNotFound
+            | ApiError::ApiKeyNotFound
+            | ApiError::CompatibilityRuleNotFound
+            | ApiError::ConnectionNotFound
+            | ApiError::NotFound => StatusCode::NOT_FOUND,
+            ApiError::DeviceOwnershipFailed | ApiError::TooManyDevices | ApiError::TooManyApiKeys | ApiError::TooManyCompatibilityRules => {
+                StatusCode::CONFLICT
             }
-            ApiError::DeviceOwnershipFailed | ApiError::TooManyDevices | ApiError::TooManyApiKeys => StatusCode::CONFLICT,
             ApiError::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
-            ApiError::KeysUnavailable | ApiError::StorageUnavailable | ApiError::RouterUnavailable | ApiError::RelayDraining => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            ApiError::KeysUnavailable
+            | ApiError::PolicyUnavailable
+            | ApiError::StorageUnavailable
+            | ApiError::RouterUnavailable
+            | ApiError::RelayDraining => StatusCode::SERVICE_UNAVAILABLE,
             ApiError::TooManyHandshakes(_) => StatusCode::TOO_MANY_REQUESTS,
         }
     }
@@ -123,6 +138,7 @@ impl ApiError {
             ApiError::KeysUnavailable
             | ApiError::TooManyHandshakes(_)
             | ApiError::BodyTimeout
+            | ApiError::PolicyUnavailable
             | ApiError::StorageUnavailable
             | ApiError::RouterUnavailable
             | ApiError::RelayDraining => true,
@@ -139,6 +155,8 @@ impl ApiError {
             | ApiError::TooManyDevices
             | ApiError::ApiKeyNotFound
             | ApiError::TooManyApiKeys
+            | ApiError::CompatibilityRuleNotFound
+            | ApiError::TooManyCompatibilityRules
             | ApiError::ConnectionNotFound
             | ApiError::NotFound
             | ApiError::MethodNotAllowed { .. }
@@ -166,11 +184,16 @@ impl ApiError {
             ApiError::TooManyApiKeys => {
                 return Cow::Owned(format!("the account has {API_KEYS_PER_ACCOUNT_MAX} API keys, as many as it may; revoke one first"));
             }
+            ApiError::CompatibilityRuleNotFound => "there is no such compatibility rule",
+            ApiError::TooManyCompatibilityRules => {
+                return Cow::Owned(format!("there are {COMPATIBILITY_RULES_MAX} compatibility rules, as many as there may be"));
+            }
             ApiError::ConnectionNotFound => "no registered socket has this connection id",
             ApiError::NotFound => "there is nothing at this path",
             ApiError::MethodNotAllowed { .. } => "this path does not take this method",
             ApiError::UpgradeRequired => "only websocket version 13 is spoken here",
             ApiError::TooManyHandshakes(_) => "too many handshakes, or calls without a valid token, from this address",
+            ApiError::PolicyUnavailable => "a compatibility rule cannot be read; try again later",
             ApiError::StorageUnavailable => "storage cannot answer now",
             ApiError::RouterUnavailable => "the account's router did not answer in time",
             ApiError::RelayDraining => "this relay is leaving; connect again to reach its successor",
@@ -196,11 +219,14 @@ impl ApiError {
             | ApiError::TooManyDevices
             | ApiError::ApiKeyNotFound
             | ApiError::TooManyApiKeys
+            | ApiError::CompatibilityRuleNotFound
+            | ApiError::TooManyCompatibilityRules
             | ApiError::ConnectionNotFound
             | ApiError::NotFound
             | ApiError::MethodNotAllowed { .. }
             | ApiError::UpgradeRequired
             | ApiError::TooManyHandshakes(_)
+            | ApiError::PolicyUnavailable
             | ApiError::StorageUnavailable
             | ApiError::RouterUnavailable
             | ApiError::RelayDraining => None,

@@ -8,6 +8,7 @@ pub mod admin;
 pub mod api_keys;
 pub mod auth;
 pub mod body;
+pub mod compatibility;
 pub mod device_link;
 pub mod devices;
 pub mod error;
@@ -25,6 +26,7 @@ pub(crate) mod testing;
 
 use self::{
     auth::{AdminToken, Authenticator},
+    compatibility::PolicyCache,
     error::ApiError,
     handshakes::Handshakes,
     port::RelayPort,
@@ -50,8 +52,10 @@ pub struct Api {
     pub authenticator: Authenticator,
     /// Checks the admin token.
     pub admin_token: AdminToken,
-    /// Counts handshakes, and calls without a valid token, for each address.
+    /// Counts handshakes, and calls without a valid token or without any, for each address.
     pub handshakes: Handshakes,
+    /// The compatibility rules.
+    pub policy: PolicyCache,
     /// What is logged.
     pub log: LogFilter,
     /// Of the public listener; none where it speaks plain HTTP.
@@ -79,6 +83,7 @@ pub fn public_routes(config: &mut ServiceConfig, api: web::Data<Api>, device_lin
     presence::routes(config);
     api_keys::routes(config);
     logout::routes(config);
+    compatibility::routes(config);
     device_link(config);
     config.default_service(web::to(not_found));
 }

@@ -3,6 +3,7 @@
 use super::{
     Api, Mount,
     auth::{AdminToken, Authenticator, TokenRules, mint},
+    compatibility::PolicyCache,
     default_headers,
     handshakes::Handshakes,
     port::RelayPort,
@@ -19,12 +20,13 @@ use relay_actors::{
     readings::Readings,
     relay::{ConnectionInfo, Load, Progress, RouterUnavailable, StorageHealth},
     store::{
-        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange, ProcessRecord, StatusWrite,
-        Store, StoreError, Upserted,
+        ApiKey, ApiKeyHash, CompatibilityRule, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange,
+        ProcessRecord, StatusWrite, Store, StoreError, Upserted,
     },
 };
 use relay_protocol::{
     close::CloseReason,
+    compatibility::{RuleId, RuleSpec},
     device::{DeviceFacts, Presence},
     id::{ApiKeyId, ConnectionId, DeviceId, RelayInstanceId, UserId},
 };
@@ -55,6 +57,9 @@ struct StoreState {
     history: Vec<(DeviceId, PresenceChange)>,
     full: bool,
     keys: Vec<(ApiKey, ApiKeyHash)>,
+    rules: Vec<CompatibilityRule>,
+    /// Reads of the rules so far.
+    rule_reads: usize,
     /// Look-ups of keys so far.
     key_look_ups: usize,
     behind_key_look_up: Option<Hook>,
@@ -95,6 +100,11 @@ impl MemoryStore {
     /// How many keys have been looked up so far.
     pub(crate) fn key_look_ups(&self) -> usize {
         self.lock().key_look_ups
+    }
+
+    /// How often the compatibility rules have been read so far.
+    pub(crate) fn rule_reads(&self) -> usize {
+        self.lock().rule_reads
     }
 
     fn lock(&self) -> MutexGuard<'_, StoreState> {
@@ -191,6 +201,29 @@ impl Store for MemoryStore {
 
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {
         Ok(Vec::new())
+    }
+
+    async fn compatibility_rules(&self) -> Result<Vec<CompatibilityRule>, StoreError> {
+        let mut state = self.here()?;
+        state.rule_reads += 1;
+        Ok(state.rules.clone())
+    }
+
+    async fn add_compatibility_rule(&self, spec: RuleSpec, now: EpochMs, rules_max: u32) -> Result<Option<RuleId>, StoreError> {
+        let mut state = self.here()?;
+        if state.rules.len() >= usize::try_from(rules_max).unwrap() {
+            return Ok(None);
+        }
+        let id = RuleId(state.rules.last().map_or(1, |last| last.id.0 + 1));
+        state.rules.push(CompatibilityRule { id, spec, created_at: now });
+        Ok(Some(id))
+    }
+
+    async fn remove_compatibility_rule(&self, id: RuleId) -> Result<bool, StoreError> {
+        let mut state = self.here()?;
+        let before = state.rules.len();
+        state.rules.retain(|rule| rule.id != id);
+        Ok(state.rules.len() < before)
     }
 
     async fn create_api_key(&self, key: ApiKey, hash: ApiKeyHash, live_max: u32) -> Result<bool, StoreError> {
@@ -373,6 +406,7 @@ impl Fixture {
             authenticator: Authenticator::new(&rules(), store.clone()).unwrap(),
             admin_token: AdminToken::new(&Secret::new(ADMIN_TOKEN)),
             handshakes: Handshakes::new(Rate { burst: 3, per_second: 1 }, Vec::new()),
+            policy: PolicyCache::new(Duration::from_secs(60)),
             log: LogFilter::detached("info"),
             certificate: None,
         };

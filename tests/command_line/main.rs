@@ -10,6 +10,7 @@
 //! | `configuration` | `--config`, `--print-config`: which value counts, and what is wrong with a file |
 //! | `database` | a database server that is not there, or refuses |
 //! | `clients` | `relay desktop` and `relay phone` against a server that does what each test needs |
+//! | `compat` | `relay compat`, and what its rules do to checks and registrations |
 //! | `waiting` | `relay phone` while its desktop is away |
 //! | `watching` | `relay phone … watch` and the demo timeline of `relay desktop` |
 //! | `bench` | `relay bench`: what it starts, prints and leaves behind |
@@ -23,6 +24,7 @@ mod support;
 
 mod bench;
 mod clients;
+mod compat;
 mod configuration;
 mod database;
 mod drain;

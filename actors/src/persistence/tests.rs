@@ -4,14 +4,15 @@ use super::*;
 use crate::{
     clock::{self, EpochMs},
     store::{
-        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange, ProcessRecord, StatusWrite,
-        Store, StoreError, Upserted, sqlite::SqliteStore,
+        ApiKey, ApiKeyHash, CompatibilityRule, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange,
+        ProcessRecord, StatusWrite, Store, StoreError, Upserted, sqlite::SqliteStore,
     },
 };
 use actix::{Actor, Addr, prelude::SendError};
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use relay_protocol::{
+    compatibility::{RuleId, RuleSpec},
     device::{DeviceFacts, Presence, PresenceReason, Role},
     id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
     version::Version,
@@ -122,6 +123,18 @@ impl Store for TimedStore {
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {
         self.log().rules_read += 1;
         self.answer(vec![MinimumProtocolRule { minimum_relay_protocol_version: "1.8".into() }]).await
+    }
+
+    async fn compatibility_rules(&self) -> Result<Vec<CompatibilityRule>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn add_compatibility_rule(&self, _: RuleSpec, _: EpochMs, _: u32) -> Result<Option<RuleId>, StoreError> {
+        Ok(None)
+    }
+
+    async fn remove_compatibility_rule(&self, _: RuleId) -> Result<bool, StoreError> {
+        Ok(false)
     }
 
     async fn create_api_key(&self, _: ApiKey, _: ApiKeyHash, _: u32) -> Result<bool, StoreError> {

@@ -19,7 +19,9 @@ use relay_protocol::{
 use std::{collections::BTreeSet, time::Duration};
 use uuid::Uuid;
 
+mod compatibility;
 mod processes;
+pub(crate) use compatibility::*;
 pub(crate) use processes::*;
 
 /// One empty store, and what the suite needs beside the trait.
@@ -61,6 +63,9 @@ macro_rules! store_contract_suite {
             only_the_newest_changes_are_kept,
             an_account_has_so_many_devices,
             rules_with_a_minimum_are_read,
+            compatibility_rules_are_listed_as_they_were_added,
+            a_compatibility_rule_is_removed_once_and_its_id_not_used_again,
+            there_are_at_most_so_many_compatibility_rules,
             texts_come_back_as_they_were,
             two_hundred_registrations_at_once,
             one_device_registered_by_two_accounts_at_once,

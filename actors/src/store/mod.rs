@@ -6,6 +6,7 @@
 use crate::clock::EpochMs;
 use async_trait::async_trait;
 use relay_protocol::{
+    compatibility::{RuleId, RuleSpec},
     device::{DeviceFacts, Presence, PresenceReason, Role},
     id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
     identity::Scopes,
@@ -132,6 +133,17 @@ pub struct MinimumProtocolRule {
     pub minimum_relay_protocol_version: String,
 }
 
+/// One row of `compatibility_rules`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompatibilityRule {
+    /// Names it.
+    pub id: RuleId,
+    /// What it says. Of one that was added through the relay the texts are valid; storage itself takes any.
+    pub spec: RuleSpec,
+    /// When it was added.
+    pub created_at: EpochMs,
+}
+
 /// SHA-256 of an API key: all that is stored of the secret. A key has 32 random bytes, so its plain hash cannot be guessed back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApiKeyHash(pub [u8; 32]);
@@ -220,6 +232,16 @@ pub trait Store: Send + Sync + 'static {
 
     /// The rules, of any kind, that set a minimum relay protocol version, oldest first.
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError>;
+
+    /// All rules, by id.
+    async fn compatibility_rules(&self) -> Result<Vec<CompatibilityRule>, StoreError>;
+
+    /// Adds a rule under an id above all that there have been. `None`, and nothing is stored, when there are `rules_max`; of two added at
+    /// once both may be stored.
+    async fn add_compatibility_rule(&self, spec: RuleSpec, now: EpochMs, rules_max: u32) -> Result<Option<RuleId>, StoreError>;
+
+    /// Removes a rule. False: no such rule.
+    async fn remove_compatibility_rule(&self, id: RuleId) -> Result<bool, StoreError>;
 
     /// Stores a new key. False, and nothing is stored, when the account has `live_max` keys that are not revoked; also when several
     /// are made at once.

@@ -12,8 +12,8 @@ use relay_actors::{
     mailbox,
     persistence::{Persistence, PersistenceConfig},
     store::{
-        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange, ProcessRecord, StatusWrite,
-        Store, StoreError, Upserted,
+        ApiKey, ApiKeyHash, CompatibilityRule, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange,
+        ProcessRecord, StatusWrite, Store, StoreError, Upserted,
     },
     supervisor::{Supervisor, SupervisorConfig, SweepLimits},
     user_router::{
@@ -23,6 +23,7 @@ use relay_actors::{
     },
 };
 use relay_protocol::{
+    compatibility::{RuleId, RuleSpec},
     device::{DeviceFacts, Presence, Role},
     envelope::Inbound,
     id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
@@ -137,6 +138,18 @@ impl Store for MemoryStore {
 
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {
         Ok(Vec::new())
+    }
+
+    async fn compatibility_rules(&self) -> Result<Vec<CompatibilityRule>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn add_compatibility_rule(&self, _: RuleSpec, _: EpochMs, _: u32) -> Result<Option<RuleId>, StoreError> {
+        Ok(None)
+    }
+
+    async fn remove_compatibility_rule(&self, _: RuleId) -> Result<bool, StoreError> {
+        Ok(false)
     }
 
     async fn create_api_key(&self, _: ApiKey, _: ApiKeyHash, _: u32) -> Result<bool, StoreError> {

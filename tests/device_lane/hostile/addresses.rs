@@ -5,6 +5,7 @@ use crate::support::{
     account::Account,
     raw_socket::{Frame, RawOptions, RawSocket, Received, opcode},
     relay_process::RelayProcess,
+    token::token_for,
     wire::{eventually, next_of, payload_field, registered, request, response},
 };
 use futures_util::future::join_all;
@@ -70,6 +71,29 @@ async fn an_address_has_its_burst_and_is_told_when_to_come_back() {
     }
     eventually("calls are refused too", async || call("/api/devices", "198.51.100.9").await.status() == 429).await;
     eventually("a token comes back", async || attempt(&forwarded(&bad, "198.51.100.7")).await == 401).await;
+}
+
+/// Nobody proves who they are when they ask whether they are compatible.
+#[tokio::test(flavor = "multi_thread")]
+async fn compatibility_checks_take_from_the_bucket_of_their_address_whatever_they_carry() {
+    let relay = RelayProcess::start(&[PROXY, "--handshake-burst-per-address=5", "--handshakes-per-address=1"]).await;
+    let account = Account::new(&relay, 1, 0).await;
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let check = async |hop: &str, token: &str| {
+        let request = client.post(format!("http://{}/public/compatibility/check", relay.ready().public)).bearer_auth(token);
+        request.header("X-Forwarded-For", hop).body("{}").send().await.unwrap()
+    };
+    let token = token_for(account.user);
+    for token in [&token, "bad"].into_iter().cycle().take(4) {
+        assert_eq!(check("198.51.100.7", token).await.status(), 200);
+    }
+    eventually("checks are refused", async || {
+        let refused = check("198.51.100.7", &token).await;
+        refused.status() == 429 && refused.headers()["retry-after"] == "1"
+    })
+    .await;
+    assert_eq!(attempt(&forwarded(&with_bad_token(&account.raw_desktop()), "198.51.100.7")).await, 429, "the same bucket");
+    assert_eq!(check("198.51.100.8", "bad").await.status(), 200);
 }
 
 /// C86: phones behind one address that come and go with their sessions, and beside them, all the while, somebody who tries tokens.

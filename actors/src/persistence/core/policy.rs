@@ -5,13 +5,11 @@ use crate::{
     persistence::PersistenceConfig,
     store::{MinimumProtocolRule, StoreError},
 };
-use relay_protocol::version::{NotAVersion, Version};
+use relay_protocol::{
+    compatibility::protocol_floor,
+    version::{NotAVersion, Version},
+};
 use std::time::{Duration, Instant};
-
-/// The version that is required whatever the rules say. Device-lane section 3.
-fn floor() -> Version {
-    Version::new(1, 7)
-}
 
 struct Load {
     statement: StatementId,
@@ -79,7 +77,7 @@ impl Policy {
 }
 
 fn highest(rules: &[MinimumProtocolRule]) -> Result<Version, String> {
-    rules.iter().try_fold(floor(), |highest, rule| {
+    rules.iter().try_fold(protocol_floor(), |highest, rule| {
         let minimum = rule
             .minimum_relay_protocol_version
             .parse::<Version>()

@@ -5,6 +5,7 @@
 //! each call in time and keeps dead connections away from callers, `open` waits for the server at start and migrates.
 
 mod api_keys;
+mod compatibility;
 mod error;
 mod migrate;
 mod open;
@@ -24,13 +25,14 @@ pub use settings::{Settings, SettingsError};
 use crate::{
     clock::EpochMs,
     store::{
-        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange, ProcessRecord, StatusWrite,
-        Store, StoreError, Upserted, migrate::MigrationReport,
+        ApiKey, ApiKeyHash, CompatibilityRule, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange,
+        ProcessRecord, StatusWrite, Store, StoreError, Upserted, migrate::MigrationReport,
     },
 };
 use async_trait::async_trait;
 use pool::StatementPool;
 use relay_protocol::{
+    compatibility::{RuleId, RuleSpec},
     device::DeviceFacts,
     id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
 };
@@ -147,6 +149,18 @@ impl Store for PostgresStore {
 
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {
         self.pool.query(statements::minimum_protocol_rules()).await?.iter().map(statements::minimum_protocol_rule).collect()
+    }
+
+    async fn compatibility_rules(&self) -> Result<Vec<CompatibilityRule>, StoreError> {
+        self.pool.query(compatibility::list()).await?.iter().map(compatibility::rule).collect()
+    }
+
+    async fn add_compatibility_rule(&self, spec: RuleSpec, now: EpochMs, rules_max: u32) -> Result<Option<RuleId>, StoreError> {
+        self.pool.query(compatibility::add(spec, now, rules_max)).await?.first().map(compatibility::id).transpose()
+    }
+
+    async fn remove_compatibility_rule(&self, id: RuleId) -> Result<bool, StoreError> {
+        Ok(!self.pool.query(compatibility::remove(id)).await?.is_empty())
     }
 
     async fn renew_process(&self, own: ProcessRecord, good_for: Duration) -> Result<Vec<LiveProcess>, StoreError> {

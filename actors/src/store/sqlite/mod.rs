@@ -5,6 +5,7 @@
 //! same time (a second relay during a deploy, `relay compat`, a backup).
 
 mod api_keys;
+mod compatibility;
 mod history;
 mod open;
 mod processes;
@@ -19,12 +20,13 @@ pub use open::{OpenError, migrate};
 use crate::{
     clock::EpochMs,
     store::{
-        ApiKey, ApiKeyHash, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange, ProcessRecord, StatusWrite,
-        Store, StoreError, Upserted, migrate::MigrationReport,
+        ApiKey, ApiKeyHash, CompatibilityRule, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange,
+        ProcessRecord, StatusWrite, Store, StoreError, Upserted, migrate::MigrationReport,
     },
 };
 use async_trait::async_trait;
 use relay_protocol::{
+    compatibility::{RuleId, RuleSpec},
     device::DeviceFacts,
     id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
 };
@@ -96,6 +98,18 @@ impl Store for SqliteStore {
 
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {
         self.reader.run(|connection| Ok(statements::minimum_protocol_rules(connection)?)).await
+    }
+
+    async fn compatibility_rules(&self) -> Result<Vec<CompatibilityRule>, StoreError> {
+        self.reader.run(|connection| Ok(compatibility::list(connection)?)).await
+    }
+
+    async fn add_compatibility_rule(&self, spec: RuleSpec, now: EpochMs, rules_max: u32) -> Result<Option<RuleId>, StoreError> {
+        self.writer.run(move |connection| Ok(compatibility::add(connection, &spec, now, rules_max)?)).await
+    }
+
+    async fn remove_compatibility_rule(&self, id: RuleId) -> Result<bool, StoreError> {
+        self.writer.run(move |connection| Ok(compatibility::remove(connection, id)?)).await
     }
 
     async fn create_api_key(&self, key: ApiKey, hash: ApiKeyHash, live_max: u32) -> Result<bool, StoreError> {

@@ -1,6 +1,7 @@
 //! A statement that ran, and whose answer was lost with its connection: the repeat answers as the first would have.
 
 use super::*;
+use relay_protocol::compatibility::RuleSpec;
 use std::{
     net::{SocketAddr, ToSocketAddrs},
     sync::{Arc, Mutex},
@@ -94,4 +95,15 @@ async fn a_repeat_answers_as_the_statement_whose_answer_was_lost() {
     assert_eq!(store.revoke_api_key(user(), key.id, later(1)).await, Ok(true));
     is_lost();
     assert_eq!(store.revoke_api_key(user(), key.id, later(1)).await, Ok(false), "another call, though of the same time");
+
+    let rule: RuleSpec = serde_json::from_str(r#"{"kind":"block","client":"mobile","platform":"ios"}"#).unwrap();
+    lose("SELECT 1").await;
+    let added = store.add_compatibility_rule(rule.clone(), NOW, 2).await.unwrap().unwrap();
+    is_lost();
+    let other = store.add_compatibility_rule(rule, NOW, 2).await.unwrap().unwrap();
+    assert_eq!(store.compatibility_rules().await.unwrap().iter().map(|rule| rule.id).collect::<Vec<_>>(), [added, other]);
+    lose("SELECT 1").await;
+    assert_eq!(store.remove_compatibility_rule(added).await, Ok(true));
+    is_lost();
+    assert_eq!(store.remove_compatibility_rule(added).await, Ok(false), "another call");
 }
