@@ -117,7 +117,7 @@ impl Tree {
             }
             (Tree::List(items), Tree::List(own)) => match (self.names(), copy.names()) {
                 (Some(names), Some(own)) => out.extend(difference::of_names(&names, &named(&own), shown(place))),
-                _ if items.len() == own.len() => {
+                (None, None) if items.len() == own.len() => {
                     for (index, (item, own)) in items.iter().zip(own).enumerate() {
                         item.compare(own, &below(place, &index.to_string()), out);
                     }
@@ -158,7 +158,8 @@ impl fmt::Display for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Tree::Map(_) => f.write_str("an object"),
-            Tree::List(items) => write!(f, "a list of {}", items.len()),
+            Tree::List(_) if self.names().is_some() => f.write_str("a list of names"),
+            Tree::List(items) => write!(f, "a list of {} values", items.len()),
             Tree::Leaf(value) => value.fmt(f),
         }
     }

@@ -12,6 +12,7 @@
 //! | `clients` | `relay desktop` and `relay phone` against a server that does what each test needs |
 //! | `waiting` | `relay phone` while its desktop is away |
 //! | `watching` | `relay phone … watch` and the demo timeline of `relay desktop` |
+//! | `contract` | `relay contract check`: copies that agree, differ, or cannot be read |
 //! | `bench` | `relay bench`: what it starts, prints and leaves behind |
 //! | `drain` | `relay drain`, `relay status`, `relay log-level` |
 //! | `logs` | which lines there are, and what is in none of them |
@@ -24,6 +25,7 @@ mod support;
 mod bench;
 mod clients;
 mod configuration;
+mod contract;
 mod database;
 mod drain;
 mod logs;
