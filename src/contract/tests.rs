@@ -199,6 +199,19 @@ fn what_a_reader_does_not_understand_it_says_with_its_line() {
 }
 
 #[test]
+fn no_part_of_a_source_is_taken_for_the_whole() {
+    let methods = &methods()[..10];
+    for (format, write) in FORMATS {
+        let source = write(methods);
+        let last = source.rfind(methods[9]).unwrap();
+        let read = |end: usize| check(format, &source[..end]).methods;
+        assert_eq!(read(source.len()), Some(10));
+        let wrong = (0..source.len()).find(|end| read(*end).is_some_and(|count| count != 10 || *end < last));
+        assert_eq!(wrong.map(|end| &source[..end]), None);
+    }
+}
+
+#[test]
 fn the_relay_agrees_with_the_manifest_that_it_is_built_with() {
     let (manifest, relay) = (Manifest::compiled_in().unwrap(), Manifest::of_relay().unwrap());
     for report in [manifest.check(), manifest.compare(&relay), relay.compare(&manifest)] {
