@@ -18,13 +18,16 @@ pub(super) fn methods(source: &str, enum_name: &str) -> Result<Vec<Name>, NotUnd
     let mut names = Vec::new();
     let mut rest = body;
     while let Some((first, behind)) = rest.split_first() {
-        rest = match &first.token {
-            token if token.nesting() > 0 => &rest[bracketed(rest)..],
-            Token::Mark('#') if behind.first().is_some_and(|next| next.token.is("if")) => {
-                return Err(NotUnderstood::at(first.line, "cases under a condition of compilation are not understood"));
-            }
-            token if token.is("case") => cases(first.line, behind, &mut names)?,
-            _ => behind,
+        let is_condition = first.token == Token::Mark('#') && behind.first().is_some_and(|next| next.token.is("if"));
+        if is_condition {
+            return Err(NotUnderstood::at(first.line, "cases under a condition of compilation are not understood"));
+        }
+        rest = if first.token.nesting() > 0 {
+            &rest[bracketed(rest)..]
+        } else if first.token.is("case") {
+            cases(first.line, behind, &mut names)?
+        } else {
+            behind
         };
     }
     Ok(names)
