@@ -5,6 +5,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod contract;
 pub mod http;
 pub mod http_client;
 pub mod limits;

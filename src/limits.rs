@@ -137,6 +137,9 @@ pub const TLS_EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 /// How often it then warns.
 pub const TLS_EXPIRY_WARNING_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Largest file of `relay contract check`. A manifest is about 8 KiB, a phone's source seldom ten times as much.
+pub const CONTRACT_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
 /// Longest duration that configuration takes: deadlines stay far from what a clock can hold.
 pub const CONFIGURED_DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// Smallest `--max-message`: what is allowed before registration must be allowed after it.

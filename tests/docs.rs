@@ -281,6 +281,15 @@ fn outbound_examples_are_what_the_code_writes() {
     assert_eq!(json(&FrameError::WrongRole.to_text().to_bytes()), json(example("### error", 1).as_bytes()));
 }
 
+#[test]
+fn the_table_of_the_contract_is_the_manifest() {
+    let protocol = read("docs/protocol.md");
+    let rows = table_rows(section(&protocol, "## The contract"));
+    let listed: BTreeSet<&str> = rows.iter().flat_map(|row| quoted(row[0])).collect();
+    let manifest: serde_json::Map<String, serde_json::Value> = serde_json::from_str(relay_protocol::contract::MANIFEST).unwrap();
+    assert_eq!(listed, manifest.keys().map(String::as_str).collect());
+}
+
 /// Each answer of the three tables stands there as a whole frame, one a line.
 #[test]
 fn every_answer_has_an_example() {

@@ -18,7 +18,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
-use support::{MemoryStore, Rig, advance, settle};
+use support::{MemoryStore, OVERTAKEN_BY, Rig, advance, settle};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -182,6 +182,7 @@ async fn a_process_ends_within_a_second_of_its_drain_whatever_storage_does() {
         if answers_in_time {
             store.processes.stalls.send_replace(false);
             settle().await;
+            advance(2 * OVERTAKEN_BY).await;
         } else {
             advance(Duration::from_secs(1)).await;
         }

@@ -7,6 +7,7 @@ pub mod access;
 pub mod api_key;
 pub mod bench;
 pub mod compat;
+pub mod contract;
 pub mod demo;
 pub mod desktop;
 pub mod device;
@@ -75,6 +76,9 @@ pub enum Command {
     Desktop(desktop::Args),
     /// Do what a phone does: call a desktop, watch one of its sessions
     Phone(phone::Args),
+    /// Hold every copy of the method contract against the manifest
+    #[command(subcommand, after_help = help_end(&["relay contract check"]))]
+    Contract(contract::Command),
     /// Measure what a relay costs, beside the least that any relay costs here (the floor)
     #[command(subcommand, after_help = help_end(&["relay bench rpc --pairs 50 --window 4 --size 200"]))]
     Bench(bench::Command),
@@ -207,6 +211,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::ApiKey(command) => block_on(api_key::run(&command)),
         Command::Desktop(args) => block_on(desktop::run(args)),
         Command::Phone(args) => block_on(phone::run(args)),
+        Command::Contract(command) => contract::run(&command),
         Command::Bench(command) => bench::run(command),
     }
 }
@@ -268,7 +273,7 @@ mod tests {
             }
             checked += 1;
         });
-        assert!(checked >= 23, "{checked}");
+        assert!(checked >= 29, "{checked}");
     }
 
     #[test]

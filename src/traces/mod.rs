@@ -1,8 +1,8 @@
 //! Export of spans to a collector by OTLP/HTTP (`--otlp-endpoint`).
 //!
 //! Routers put spans into a bounded queue and never wait (`relay_actors::spans`). [`Exporter`] is the one task that takes them out, a
-//! batch at a time, and stays with a batch until the collector has it, does not want it, or its time is over ([`delivery`]). So what is
-//! held is the queue and one batch, however the collector behaves. [`otlp`] writes the batch, [`collector`] sends it.
+//! batch at a time, and stays with a batch until the collector has it, does not want it, or its time is over (`delivery`). So what is
+//! held is the queue and one batch, however the collector behaves. `otlp` writes the batch, `collector` sends it.
 
 pub mod collector;
 mod delivery;

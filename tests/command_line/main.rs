@@ -13,6 +13,7 @@
 //! | `compat` | `relay compat`, and what its rules do to checks and registrations |
 //! | `waiting` | `relay phone` while its desktop is away |
 //! | `watching` | `relay phone … watch` and the demo timeline of `relay desktop` |
+//! | `contract` | `relay contract check`: copies that agree, differ, or cannot be read |
 //! | `bench` | `relay bench`: what it starts, prints and leaves behind |
 //! | `drain` | `relay drain`, `relay status`, `relay log-level` |
 //! | `logs` | which lines there are, and what is in none of them |
@@ -26,6 +27,7 @@ mod bench;
 mod clients;
 mod compat;
 mod configuration;
+mod contract;
 mod database;
 mod drain;
 mod logs;

@@ -15,18 +15,18 @@ macro_rules! columns {
     };
 }
 
-/// Rows that are being renewed or removed elsewhere are passed over: after an outage every process may find every other's expired, and
-/// must not wait for it in a circle.
+/// Rows that are being renewed or removed elsewhere are passed over, and the own one comes first, which who reads its id sees to: after an
+/// outage every process may find every other's expired, and must not wait for it in a circle.
 const RENEW: &str = concat!(
     "WITH clock AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now), \
-     expired AS MATERIALIZED (SELECT instance FROM relay_processes WHERE instance <> $1::uuid \
-     AND expires_at <= (SELECT now FROM clock) FOR UPDATE SKIP LOCKED), \
-     removed AS (DELETE FROM relay_processes USING expired WHERE relay_processes.instance = expired.instance), \
      own AS (INSERT INTO relay_processes (",
     columns!(),
     ", expires_at) SELECT $1::uuid, $2::text, $3::text, $4::bigint, $5::boolean, $6::bigint, now, now + $7::bigint FROM clock \
      ON CONFLICT (instance) DO UPDATE SET draining = excluded.draining, last_seen_at = excluded.last_seen_at, \
-     expires_at = excluded.expires_at), \
+     expires_at = excluded.expires_at RETURNING instance), \
+     expired AS MATERIALIZED (SELECT instance FROM relay_processes WHERE instance <> (SELECT instance FROM own) \
+     AND expires_at <= (SELECT now FROM clock) FOR UPDATE SKIP LOCKED), \
+     removed AS (DELETE FROM relay_processes USING expired WHERE relay_processes.instance = expired.instance), \
      live AS (SELECT $1::uuid AS instance, $2::text AS version, $3::text AS host, $4::bigint AS pid, $5::boolean AS draining, \
      $6::bigint AS started_at, now AS last_seen_at FROM clock UNION ALL SELECT ",
     columns!(),

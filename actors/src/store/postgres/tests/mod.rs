@@ -4,6 +4,7 @@ mod broken;
 mod database;
 mod lost_answers;
 mod migrations;
+mod processes;
 mod start;
 mod statements;
 mod transport;
