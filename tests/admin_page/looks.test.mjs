@@ -29,6 +29,17 @@ scenes("the page's looks", {
         assert.deepEqual(page.faults, []);
     },
 
+    "the question whether to close a connection lies over no text": async ({ relay, open }) => {
+        const page = await open();
+        const desktop = await relay.desktop(randomUUID());
+        const phone = await relay.phone(desktop);
+        await page.locator(`tr[data-connection="${phone.connectionId}"] .ask`).click();
+        for (const width of [1280, 768, 360]) {
+            await page.setViewportSize({ width, height: 900 });
+            assert.deepEqual(await page.locator("tr.asking").evaluate(covered), [], `at ${width} px`);
+        }
+    },
+
     "text has its contrast in light and dark": async ({ relay, open }) => {
         const page = await open();
         const desktop = await relay.desktop(randomUUID());
@@ -110,4 +121,14 @@ function contrasts() {
         judged.push({ text: texts.currentNode.textContent.trim(), contrast: (light + 0.05) / (dark + 0.05) });
     }
     return judged;
+}
+
+/** The texts of a row that its question lies over, wholly or in part. */
+function covered(row) {
+    const question = row.querySelector(".sure").getBoundingClientRect();
+    const isUnder = ({ left, right, top, bottom }) =>
+        left < question.right && right > question.left && top < question.bottom && bottom > question.top;
+    return [...row.querySelectorAll(".role, .user, .route, time, .queued")]
+        .filter((text) => text.checkVisibility({ visibilityProperty: true }) && isUnder(text.getBoundingClientRect()))
+        .map((text) => text.className);
 }
