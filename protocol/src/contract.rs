@@ -3,7 +3,10 @@
 //! The manifest is compiled in and read once; the relay's method list is built from it, so the two cannot differ. A manifest that
 //! does not read, names a method twice, or lists a mutation that is no method, fails the first use, and every test.
 
-use crate::identity::{Scope, Scopes};
+use crate::{
+    identity::{Scope, Scopes},
+    limits::desktop::{DISPATCH, DISPATCH_LOAD},
+};
 use serde::Deserialize;
 use std::{
     collections::{BTreeMap, HashMap},
@@ -37,6 +40,14 @@ impl Method {
     /// What an API key must allow: the socket's `rpc`, and `read` or, for a mutation, `write` (device-lane section 1).
     pub fn scopes(&self) -> Scopes {
         Scopes::NONE.with(Scope::Rpc).with(if self.mutation { Scope::Write } else { Scope::Read })
+    }
+
+    /// How long a desktop's handler may take.
+    pub fn dispatch_limit(&self) -> Duration {
+        match self.pending {
+            PendingClass::Default | PendingClass::Outbox => DISPATCH,
+            PendingClass::Load => DISPATCH_LOAD,
+        }
     }
 }
 
@@ -236,6 +247,14 @@ mod tests {
     fn a_phone_waits_as_long_as_the_manifest_says() {
         assert_eq!(phone_deadline("run.chatLoad"), Duration::from_secs(115));
         assert_eq!(phone_deadline("system.ping"), Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_desktop_answers_before_the_phone_stops_waiting() {
+        use crate::limits::desktop::{PERMIT_WAIT, QUEUE_REPLY};
+        for method in methods() {
+            assert!(PERMIT_WAIT + method.dispatch_limit() + QUEUE_REPLY < phone_deadline(method.name), "{}", method.name);
+        }
     }
 
     #[test]

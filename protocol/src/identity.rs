@@ -28,7 +28,7 @@ impl Scope {
         }
     }
 
-    fn bit(self) -> u8 {
+    const fn bit(self) -> u8 {
         match self {
             Scope::Rpc => 1,
             Scope::Read => 2,
@@ -49,7 +49,7 @@ impl Scopes {
 
     /// This set with `scope` in it.
     #[must_use]
-    pub fn with(self, scope: Scope) -> Scopes {
+    pub const fn with(self, scope: Scope) -> Scopes {
         Scopes(self.0 | scope.bit())
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Configuration keys take these as defaults. Clients may rely on the ones that the wire shows.
 
+pub mod desktop;
+
 use std::time::Duration;
 
 /// Largest message that a client may send, fragments summed. Seed: 32 MiB, every frame.

@@ -8,7 +8,10 @@ use crate::{
 use relay_protocol::limits::MESSAGE_BYTES_MAX;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use std::fmt;
+use std::{
+    fmt,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 use tokio::sync::mpsc;
 
 /// Answers requests. Handlers run concurrently, each in a task of its own; one that never replies leaves the request to the
@@ -39,13 +42,13 @@ where
     }
 }
 
-/// The socket that the request came on is gone; its reply can no longer be delivered.
+/// The socket that the request came on is gone, or the request has its final answer: nothing more can be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
 impl fmt::Display for Gone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the socket that the request came on is gone")
+        f.write_str("the socket that the request came on is gone, or the request is answered")
     }
 }
 
@@ -56,11 +59,13 @@ pub struct Replies {
     client_id: Box<RawValue>,
     id: Box<RawValue>,
     outbound: mpsc::Sender<String>,
+    /// Whether the final answer is on its way: no progress may follow it.
+    is_answered: Mutex<bool>,
 }
 
 impl Replies {
     pub(super) fn new(request: &IncomingRequest, outbound: mpsc::Sender<String>) -> Self {
-        Replies { client_id: request.client_id.clone(), id: request.id.clone(), outbound }
+        Replies { client_id: request.client_id.clone(), id: request.id.clone(), outbound, is_answered: Mutex::new(false) }
     }
 
     /// The final result, byte for byte. One that does not fit a frame becomes an error: sent anyway, it would cost every other
@@ -70,16 +75,25 @@ impl Replies {
         if text.len() > MESSAGE_BYTES_MAX {
             return self.error(&RpcError::new(INTERNAL_ERROR, "The result does not fit a frame.")).await;
         }
+        *self.is_answered() = true;
         self.frame(text).await
     }
 
-    /// Progress: the request stays open.
+    /// Progress: the request stays open. It waits for room, and is not sent if the request is answered meanwhile.
     pub async fn progress(&self, result: &RawValue) -> Result<(), Gone> {
-        self.frame(self.encode(Some(result), None, false)).await
+        let text = self.encode(Some(result), None, false);
+        let room = self.outbound.reserve().await.map_err(|_closed| Gone)?;
+        let is_answered = self.is_answered();
+        if *is_answered {
+            return Err(Gone);
+        }
+        room.send(text);
+        Ok(())
     }
 
     /// The final error.
     pub async fn error(&self, error: &RpcError) -> Result<(), Gone> {
+        *self.is_answered() = true;
         self.frame(self.encode(None, Some(error), true)).await
     }
 
@@ -91,6 +105,10 @@ impl Replies {
     /// [`Replies::error`] without waiting for room.
     pub(super) fn try_error(&self, error: &RpcError) -> Result<(), Gone> {
         self.outbound.try_send(self.encode(None, Some(error), true)).map_err(|_full_or_closed| Gone)
+    }
+
+    fn is_answered(&self) -> MutexGuard<'_, bool> {
+        self.is_answered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn encode(&self, result: Option<&RawValue>, error: Option<&RpcError>, is_final: bool) -> String {

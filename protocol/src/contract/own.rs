@@ -5,7 +5,7 @@ use crate::{
     desktop_error::DesktopError,
     error::RpcRefusal,
     identity::{Scope, Scopes},
-    limits,
+    limits::{self, desktop},
 };
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -13,8 +13,8 @@ use std::time::Duration;
 /// How each agent's timelines are stored: `storageFormat` of a load. Device-lane section 10; the relay carries the value unread.
 const TIMELINE_STORAGE_FORMATS: [(&str, &str); 2] = [("codex", "indexed"), ("claude", "native")];
 
-/// The manifest of this build. What the relay enforces comes from its code, section by section; its methods, and what only desktops and
-/// phones enforce, are those that are compiled in.
+/// The manifest of this build. What the relay and the desktop router enforce comes from the code, section by section; the methods, and
+/// what only phones enforce, are those that are compiled in.
 pub fn own() -> Value {
     let mut own: Value = serde_json::from_str(MANIFEST).unwrap_or_default();
     let names =
@@ -30,7 +30,10 @@ pub fn own() -> Value {
     own["heavyGroup"] = json!(names(|method| method.heavy));
     own["scopes"] = scopes();
     own["deadlinesMs"]["relayPending"] = pending();
+    own["deadlinesMs"]["desktop"] = desktop_deadlines();
+    own["permits"] = json!({ "light": desktop::LIGHT_PERMITS, "heavy": desktop::HEAVY_PERMITS });
     own["limits"]["relay"] = relay_limits();
+    own["limits"]["desktop"] = desktop_limits();
     own["errors"]["relay"] = RpcRefusal::ALL.iter().map(|refusal| (refusal.name().to_owned(), json!(refusal.code()))).collect();
     own["errors"]["desktop"] = DesktopError::ALL.iter().map(|error| (error.name().to_owned(), json!(error.code()))).collect();
     own["timelineStorageFormat"]["byAgent"] =
@@ -44,8 +47,11 @@ fn scopes() -> Value {
     json!({ "connect": Scopes::NONE.with(Scope::Rpc), "read": of(false), "mutation": of(true) })
 }
 
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn pending() -> Value {
-    let milliseconds = |life: Duration| u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
     let by_method: Map<String, Value> = methods()
         .filter_map(|method| {
             let life = match method.pending {
@@ -57,6 +63,31 @@ fn pending() -> Value {
         })
         .collect();
     json!({ "default": milliseconds(limits::PENDING_DEFAULT), "byMethod": by_method })
+}
+
+fn desktop_deadlines() -> Value {
+    let by_method: Map<String, Value> = methods()
+        .filter(|method| method.dispatch_limit() != desktop::DISPATCH)
+        .map(|method| (method.name.to_owned(), milliseconds(method.dispatch_limit()).into()))
+        .collect();
+    json!({
+        "permit": milliseconds(desktop::PERMIT_WAIT),
+        "dispatch": milliseconds(desktop::DISPATCH),
+        "dispatchByMethod": by_method,
+        "queueReply": milliseconds(desktop::QUEUE_REPLY),
+        "codexTimelineLoad": milliseconds(desktop::CODEX_TIMELINE_LOAD),
+    })
+}
+
+fn desktop_limits() -> Value {
+    json!({
+        "idempotencyKeyBytes": desktop::IDEMPOTENCY_KEY_BYTES_MAX,
+        "reconcileSessionsPerCall": desktop::RECONCILE_SESSIONS_MAX,
+        "reconcileResultBytes": desktop::RECONCILE_RESULT_BYTES_MAX,
+        "reconcileOutboxEntriesPerSession": desktop::RECONCILE_OUTBOX_ENTRIES_MAX,
+        "commandOutputPageBytes": desktop::COMMAND_OUTPUT_PAGE_BYTES_MAX,
+        "readBinaryBytes": desktop::READ_BINARY_BYTES_MAX,
+    })
 }
 
 fn relay_limits() -> Value {

@@ -29,8 +29,8 @@ impl Namespace {
         self.name
     }
 
-    /// Answers a method, named as in the contract after the dot, with params of a type that should deny unknown fields. A second
-    /// handler of a method takes the first one's place.
+    /// Answers a method, named as in the contract after the dot. Params are read as [`Call::read`] does. A second handler of a method
+    /// takes the first one's place.
     ///
     /// # Panics
     /// If the contract has no such method: the relay would never forward it.
@@ -55,6 +55,11 @@ impl Namespace {
         self
     }
 
+    /// Whether a method has a handler.
+    pub fn has(&self, method: &Method) -> bool {
+        self.methods.contains_key(method.name)
+    }
+
     /// Starts the handler of a method. A method without one fails here.
     pub fn call(&self, call: Call) -> BoxFuture<'static, HandlerResult> {
         match self.methods.get(call.method.name) {
@@ -68,6 +73,6 @@ impl Namespace {
 
     /// The methods that have a handler, in the contract's order.
     pub fn methods(&self) -> impl Iterator<Item = &'static Method> {
-        contract::methods().filter(|method| self.methods.contains_key(method.name))
+        contract::methods().filter(|method| self.has(method))
     }
 }
