@@ -19,9 +19,14 @@ use relay_actors::{
     processes::SeenProcesses,
     readings::Readings,
 };
+use relay_endpoints::{
+    desktop::router::HandlerError,
+    frame::{OutgoingResponse, encode, kind},
+};
 use relay_protocol::{
     close::CloseReason,
     compatibility::{CheckAnswer, Decision, Descriptor, Policy},
+    desktop_error::{DesktopError, ErrorClass},
     envelope::Inbound,
     error::{BoundScope, FrameError, RegisterError, RpcRefusal},
     event::Event,
@@ -30,6 +35,7 @@ use relay_protocol::{
     rpc::Request,
     version::Version,
 };
+use serde_json::value::RawValue;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -40,6 +46,7 @@ use std::{
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const SOURCE_FOLDERS: [&str; 6] = ["actors", "bench", "endpoints", "protocol", "src", "tests"];
 const UUID: &str = "a11ce000-0000-4000-8000-000000000001";
+const PHONE_ROUTE: &str = "0f8fad5b-d9cb-469f-a165-70867728950e::a2d1c7f4-3b6e-4d0a-9c55-6e1f7b8d9e12";
 
 fn read(path: &str) -> String {
     fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -366,6 +373,55 @@ fn the_refusal_table_is_the_code() {
     for refusal in [RpcRefusal::DesktopReconnecting, RpcRefusal::DesktopOffline] {
         assert!(protocol.contains(&format!("| {} | yes | \"{}\" |", refusal.code(), refusal.message())), "{refusal:?}");
     }
+}
+
+#[test]
+fn the_table_of_desktop_errors_is_the_code() {
+    assert_eq!(DesktopError::ALL.len(), variant_count("protocol/src/desktop_error.rs", "DesktopError"));
+    let repeat = |error: DesktopError| match error.class() {
+        ErrorClass::Terminal | ErrorClass::Ambiguous => "same answer",
+        ErrorClass::Retryable => "runs",
+    };
+    let protocol = read("docs/protocol.md");
+    let desktop = section(&protocol, "## What a desktop does");
+    let errors = section(desktop, "### Desktop errors");
+    let told: Vec<_> = table_rows(errors).iter().map(|row| (row[0].to_owned(), bare(row[1]), row[2], row[3])).collect();
+    let written = |error: DesktopError| (error.code().to_string(), error.name(), yes_or_no(error.is_retryable()), repeat(error));
+    assert_eq!(told, DesktopError::ALL.map(written));
+
+    let client = RawValue::from_string(format!("\"{PHONE_ROUTE}\"")).unwrap();
+    let id = RawValue::from_string("\"request-101\"".to_owned()).unwrap();
+    let examples = [HandlerError::busy(), HandlerError::timed_out(), HandlerError::snake_case()].map(|error| {
+        let error = error.to_rpc();
+        let response = OutgoingResponse { client_id: &client, id: &id, result: None, error: Some(&error), is_final: true };
+        encode(kind::RPC_RESPONSE, &response)
+    });
+    let (_, rest) = errors.split_once("\n```jsonl outbound\n").unwrap();
+    assert_eq!(rest[..rest.find("```").unwrap()].lines().collect::<Vec<_>>(), examples);
+}
+
+#[test]
+fn the_limits_of_a_desktop_are_the_code() {
+    macro_rules! values {
+        ($($form:ident: $($name:ident),*;)*) => { [$($((stringify!($name), $form(limits::desktop::$name)),)*)*] };
+    }
+    let size = |bytes| ByteSize(bytes).to_string();
+    let period = |duration| Period(duration).to_string();
+    let count = |count: usize| count.to_string();
+    let values = values! {
+        count: LIGHT_PERMITS, HEAVY_PERMITS;
+        period: PERMIT_WAIT, DISPATCH, DISPATCH_LOAD, CODEX_TIMELINE_LOAD, QUEUE_REPLY;
+        count: IDEMPOTENCY_KEY_BYTES_MAX, RECONCILE_SESSIONS_MAX;
+        size: RECONCILE_RESULT_BYTES_MAX;
+        count: RECONCILE_OUTBOX_ENTRIES_MAX;
+        size: COMMAND_OUTPUT_PAGE_BYTES_MAX, READ_BINARY_BYTES_MAX;
+    };
+    let in_source = read("protocol/src/limits/desktop.rs").lines().filter(|line| line.starts_with("pub const ")).count();
+    assert_eq!(values.len(), in_source);
+    let protocol = read("docs/protocol.md");
+    let rows = table_rows(section(section(&protocol, "## What a desktop does"), "### Desktop limits"));
+    let told: Vec<_> = rows.iter().map(|row| (bare(row[1]), row[2].to_owned())).collect();
+    assert_eq!(told, values);
 }
 
 #[test]

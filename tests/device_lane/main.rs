@@ -5,6 +5,7 @@ mod support;
 
 mod api_keys;
 mod closes;
+mod desktop_router;
 mod drain;
 mod hostile;
 mod issuer_keys;

@@ -23,7 +23,7 @@ pub use detached::{DETACHED_MAX, Detached};
 pub use error::HandlerError;
 pub use namespace::{HandlerResult, Namespace};
 
-use super::{BUSY, Handler, Replies};
+use super::{Handler, Replies};
 use crate::frame::{ErrorFrame, Event, IncomingRequest};
 use counters::Counters;
 use futures_util::FutureExt;
@@ -37,9 +37,6 @@ use relay_protocol::{
 };
 use std::{panic::AssertUnwindSafe, sync::Arc};
 use tokio::{sync::OwnedSemaphorePermit, time::timeout};
-
-/// Seed: the text of a dispatch limit.
-const TIMED_OUT: &str = "Desktop request timed out.";
 
 type Listener<T> = Box<dyn Fn(T) + Send + Sync>;
 
@@ -159,7 +156,7 @@ impl Router {
             }
         };
         let Some(permit) = self.meter.permits.acquire(method).await else {
-            let reply: Reply = Err(HandlerError::new(DesktopError::Internal, BUSY).to_rpc());
+            let reply: Reply = Err(HandlerError::busy().to_rpc());
             self.counters().busy.add_one();
             if let Some(claim) = claim {
                 claim.abandon(reply.clone());
@@ -205,7 +202,7 @@ impl Router {
     fn timed_out(&self, method: &Method) -> Reply {
         self.counters().timed_out.add_one();
         tracing::warn!(method = method.name, "a request took too long");
-        Err(HandlerError::new(DesktopError::Internal, TIMED_OUT).to_rpc())
+        Err(HandlerError::timed_out().to_rpc())
     }
 
     fn counters(&self) -> &Counters {
