@@ -1,5 +1,6 @@
 //! The two programs of docs/clients.md, as they stand there: a third-party websocket client on either side of a real relay.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 use crate::support::{PATIENCE, account::Account, relay_process::RelayProcess};
 use std::{fs, path::Path, process::Stdio};
 use tempfile::TempDir;
