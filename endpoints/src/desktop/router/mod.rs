@@ -4,6 +4,42 @@
 //! key, whether a copy with that key has been here. Then it waits for a permit, its handler runs within the dispatch limit, and what
 //! it says is judged before it leaves. A permit is held until the reply is queued, so that at most as many results as permits wait
 //! for the socket.
+//!
+//! ```
+//! use relay_endpoints::desktop::router::{Call, HandlerError, Namespace, NoParams, Router};
+//! use relay_protocol::desktop_error::DesktopError;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Deserialize)]
+//! #[serde(rename_all = "camelCase")]
+//! struct Params {
+//!     session_id: String,
+//! }
+//!
+//! #[derive(Serialize)]
+//! #[serde(rename_all = "camelCase")]
+//! struct Session {
+//!     session_id: String,
+//! }
+//!
+//! async fn get(_call: Call, params: Params) -> Result<Session, HandlerError> {
+//!     match params.session_id.as_str() {
+//!         "s-1" => Ok(Session { session_id: params.session_id }),
+//!         _ => Err(HandlerError::new(DesktopError::NotFound, "There is no such session.")),
+//!     }
+//! }
+//!
+//! async fn cancel(call: Call, _: NoParams) -> Result<(), HandlerError> {
+//!     // Goes on when the dispatch limit has passed.
+//!     call.finish(async { Ok(()) }).await
+//! }
+//!
+//! let user = "a11ce000-0000-4000-8000-000000000001".parse().expect("a UUID");
+//! let router = Router::new(user)
+//!     .namespace(Namespace::new("session").on("get", get))
+//!     .namespace(Namespace::new("run").on("cancel", cancel));
+//! assert_eq!(router.methods().count(), 2);
+//! ```
 
 mod bounds;
 mod call;
