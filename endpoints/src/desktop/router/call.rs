@@ -36,6 +36,8 @@ const PROGRESS_BYTES_MAX: usize = MESSAGE_BYTES_MAX - ENVELOPE_BYTES_MAX;
 pub struct Call {
     /// Its entry in the contract.
     pub method: &'static Method,
+    /// The phone's id of the request, decoded: it labels the whole round trip.
+    pub id: Arc<str>,
     /// As received.
     pub params: Option<Box<RawValue>>,
     /// The account, which is the desktop's own.
@@ -109,7 +111,11 @@ impl Call {
 
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").field("method", &self.method.name).field("device", &self.device).finish_non_exhaustive()
+        f.debug_struct("Call")
+            .field("method", &self.method.name)
+            .field("id", &self.id)
+            .field("device", &self.device)
+            .finish_non_exhaustive()
     }
 }
 

@@ -8,6 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use tokio::{sync::oneshot, task::JoinSet};
+use tracing::Instrument;
 
 /// Detached tasks at a time. As many as mutations run at a time in the seed's registry of keys.
 pub const DETACHED_MAX: usize = 64;
@@ -45,7 +46,7 @@ impl Detached {
             return Err(HandlerError::busy().retryable());
         }
         let (sender, receiver) = oneshot::channel();
-        tasks.spawn(async move {
+        let watched = async move {
             match AssertUnwindSafe(work).catch_unwind().await {
                 // Whoever waited may have been cut off; that is what this task is for.
                 Ok(done) => drop(sender.send(done)),
@@ -54,7 +55,8 @@ impl Detached {
                     tracing::error!(method, "detached work panicked");
                 }
             }
-        });
+        };
+        tasks.spawn(watched.in_current_span());
         Ok(receiver)
     }
 

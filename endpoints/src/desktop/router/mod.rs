@@ -71,8 +71,10 @@ use relay_protocol::{
     id::UserId,
     limits::desktop::{IDEMPOTENCY_KEY_BYTES_MAX, QUEUE_REPLY},
 };
+use serde_json::value::RawValue;
 use std::{panic::AssertUnwindSafe, sync::Arc};
 use tokio::{sync::OwnedSemaphorePermit, time::timeout};
+use tracing::Instrument;
 
 type Listener<T> = Box<dyn Fn(T) + Send + Sync>;
 
@@ -151,8 +153,9 @@ impl Router {
             tracing::warn!(user = %request.user_id, "a request of another account is refused");
             return Err(HandlerError::new(DesktopError::Forbidden, "This desktop is signed in to another account."));
         }
-        let Ok(device) = serde_json::from_str::<Box<str>>(request.client_id.get()) else {
-            return Err(HandlerError::new(DesktopError::InvalidRequest, "clientId must be a string."));
+        let text = |raw: &RawValue| serde_json::from_str::<Box<str>>(raw.get()).ok().map(Arc::from);
+        let (Some(device), Some(id)) = (text(&request.client_id), text(&request.id)) else {
+            return Err(HandlerError::new(DesktopError::InvalidRequest, "clientId and id must be strings."));
         };
         let Some(method) = contract::find(&request.method) else {
             return Err(HandlerError::new(DesktopError::MethodNotFound, "The contract has no such method."));
@@ -162,9 +165,10 @@ impl Router {
         };
         let call = Call {
             method,
+            id,
             params: request.params,
             user: self.user,
-            device: device.into(),
+            device,
             idempotency_key: key_of(method, request.idempotency_key)?,
             traceparent: request.traceparent.into(),
             replies: Arc::clone(replies),
@@ -173,6 +177,25 @@ impl Router {
         };
         bounds::check_params(method, call.params.as_deref())?;
         Ok((namespace, call))
+    }
+
+    async fn answer_and_queue(&self, request: IncomingRequest, replies: &Arc<Replies>) {
+        let Answer { reply, permit } = self.answer(request, replies).await;
+        let queued = timeout(QUEUE_REPLY, async {
+            match &reply {
+                Ok(result) => replies.result(result).await,
+                Err(error) => replies.error(error).await,
+            }
+        });
+        match queued.await {
+            Ok(Ok(())) => {}
+            Ok(Err(gone)) => tracing::debug!(%gone, "a reply is not sent"),
+            Err(_elapsed) => {
+                self.counters().unqueued.add_one();
+                tracing::warn!("a reply found no room; the relay's deadline decides");
+            }
+        }
+        drop(permit);
     }
 
     async fn answer(&self, request: IncomingRequest, replies: &Arc<Replies>) -> Answer {
@@ -249,22 +272,9 @@ impl Router {
 impl Handler for Router {
     async fn handle(&self, request: IncomingRequest, replies: Replies) {
         let replies = Arc::new(replies);
-        let Answer { reply, permit } = self.answer(request, &replies).await;
-        let queued = timeout(QUEUE_REPLY, async {
-            match &reply {
-                Ok(result) => replies.result(result).await,
-                Err(error) => replies.error(error).await,
-            }
-        });
-        match queued.await {
-            Ok(Ok(())) => {}
-            Ok(Err(gone)) => tracing::debug!(%gone, "a reply is not sent"),
-            Err(_elapsed) => {
-                self.counters().unqueued.add_one();
-                tracing::warn!("a reply found no room; the relay's deadline decides");
-            }
-        }
-        drop(permit);
+        // Labels what handlers log, too.
+        let span = tracing::info_span!("request", id = request.id.get(), method = request.method);
+        self.answer_and_queue(request, &replies).instrument(span).await;
     }
 
     fn on_event(&self, event: Event) {

@@ -171,10 +171,10 @@ async fn a_fault_of_params_is_told_in_few_bytes_and_depth_costs_no_stack() {
 #[tokio::test]
 async fn a_handler_learns_who_asks() {
     let system = Namespace::new("system").on("ping", |call: Call, _: NoParams| async move {
-        Ok(json!([call.method.name, call.user.to_string(), &*call.device, &*call.traceparent, call.params.unwrap().get()]))
+        Ok(json!([call.method.name, &*call.id, call.user.to_string(), &*call.device, &*call.traceparent, call.params.unwrap().get()]))
     });
     let router = Arc::new(router().namespace(system));
-    assert_eq!(ask(&router, request("system.ping", json!({}))).result().await, json!(["system.ping", USER, PHONE, TRACE, "{}"]));
+    assert_eq!(ask(&router, request("system.ping", json!({}))).result().await, json!(["system.ping", "1", USER, PHONE, TRACE, "{}"]));
     assert_eq!(Call::PERMISSIONS.to_string(), "rpc");
     let strange = IncomingRequest { client_id: raw("7"), ..request("system.ping", json!({})) };
     assert_eq!(ask(&router, strange).code().await, -32600);
