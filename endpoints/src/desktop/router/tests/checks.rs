@@ -134,6 +134,17 @@ async fn unknown_and_snake_case_fields_of_params_are_refused_whatever_the_handle
 }
 
 #[tokio::test]
+async fn a_handler_may_take_any_params() {
+    use serde::de::IgnoredAny;
+    let run = Namespace::new("run").on("chatContextUsage", |_call, _: IgnoredAny| async { Ok(1) });
+    let run = run.on("chatModels", |_call, _: BTreeMap<String, Vec<IgnoredAny>>| async { Ok(2) });
+    let router = Arc::new(router().namespace(run));
+    assert_eq!(ask(&router, request("run.chatContextUsage", json!({"any": {"thing": 1}}))).result().await, 1);
+    assert_eq!(ask(&router, request("run.chatModels", json!({"any": [{"thing": 1}, 2]}))).result().await, 2);
+    assert_eq!(ask(&router, request("run.chatContextUsage", json!({"any_thing": 1}))).code().await, -32602);
+}
+
+#[tokio::test]
 async fn params_are_absent_or_an_empty_object_where_a_method_has_none() {
     let system = Namespace::new("system").on("getReplyStyle", |_call, _: NoParams| async { Ok(1) });
     let router = Arc::new(router().namespace(system));
