@@ -73,7 +73,10 @@ use relay_protocol::{
 };
 use serde_json::value::RawValue;
 use std::{panic::AssertUnwindSafe, sync::Arc};
-use tokio::{sync::OwnedSemaphorePermit, time::timeout};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, timeout, timeout_at},
+};
 use tracing::Instrument;
 
 type Listener<T> = Box<dyn Fn(T) + Send + Sync>;
@@ -204,14 +207,18 @@ impl Router {
             Err(error) => return Answer::without_permit(Err(error.to_rpc())),
         };
         let method = call.method;
-        let claim = match self.admit(&call) {
-            None => None,
-            Some(Admission::Run(claim)) => Some(claim),
-            Some(Admission::Answer(reply)) => return Answer::without_permit(reply),
-            Some(Admission::Wait(joined)) => {
-                // A first copy that was cut off says nothing more than one that takes too long.
-                let reply = timeout(method.dispatch_limit(), joined.reply()).await.ok().flatten();
-                return Answer::without_permit(reply.unwrap_or_else(|| self.timed_out(method)));
+        let waits_until = Instant::now() + method.dispatch_limit();
+        let claim = loop {
+            match self.admit(&call) {
+                None => break None,
+                Some(Admission::Run(claim)) => break Some(claim),
+                Some(Admission::Answer(reply)) => return Answer::without_permit(reply),
+                Some(Admission::Wait(joined)) => match timeout_at(waits_until, joined.reply()).await {
+                    Ok(Some(reply)) => return Answer::without_permit(reply),
+                    // The copy was cut off, and is forgotten: what a repeat gets now is for its durable claim to say.
+                    Ok(None) => {}
+                    Err(_elapsed) => return Answer::without_permit(self.timed_out(method)),
+                },
             }
         };
         let Some(permit) = self.meter.permits.acquire(method).await else {
