@@ -241,7 +241,7 @@ impl Router {
     fn admit(&self, call: &Call) -> Option<Admission> {
         let (idempotency, key) = (self.idempotency.as_ref()?, call.idempotency_key.as_ref()?);
         let scope = Scope { user: call.user, device: Arc::clone(&call.device), method: call.method.name, key: Arc::clone(key) };
-        Some(idempotency.admit(scope, call.params.as_deref(), call.method))
+        Some(idempotency.admit(scope, call.params.as_deref()))
     }
 
     /// The handler and the judgement of its result. Dropped at the dispatch limit.
