@@ -1,4 +1,5 @@
 //! The desktop router behind the real relay: what a phone gets from a desktop that is built on it.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use crate::support::{PATIENCE, account::Account, relay_process::RelayProcess, running_desktop::RunningDesktop, token::fresh_user};
 use relay_endpoints::{

@@ -190,3 +190,20 @@ async fn a_handler_learns_who_asks() {
     let strange = IncomingRequest { client_id: raw("7"), ..request("system.ping", json!({})) };
     assert_eq!(ask(&router, strange).code().await, -32600);
 }
+
+#[test]
+fn events_and_refusals_go_to_whoever_listens() {
+    use crate::frame::{ErrorFrame, Event};
+    let (sender, mut heard) = mpsc::unbounded_channel();
+    let other = sender.clone();
+    let deaf = router();
+    let router = router().events(move |event| sender.send(event.event_type).unwrap()).errors(move |error| other.send(error.code).unwrap());
+    let event = || Event { event_type: "agent:notification-result".to_owned(), source_device_id: None, payload: raw("{}") };
+    let error = || ErrorFrame { code: "invalidEvent".to_owned(), message: String::new(), retryable: false };
+    deaf.on_event(event());
+    deaf.on_error(error());
+    router.on_event(event());
+    router.on_error(error());
+    assert_eq!([heard.try_recv().unwrap(), heard.try_recv().unwrap()], ["agent:notification-result", "invalidEvent"]);
+    assert!(heard.try_recv().is_err());
+}
