@@ -379,6 +379,21 @@ fn the_close_table_is_the_code() {
     assert_eq!(told, expected);
 }
 
+/// What a client does goes by the code alone.
+#[test]
+fn the_page_for_clients_says_what_to_do_after_every_close_and_every_refusal_that_may_be_repeated() {
+    let clients = read("docs/clients.md");
+    let rows = table_rows(section(&clients, "## What to do when"));
+    let advice = |code: String| rows.iter().find(|row| has_word(row[0], &code)).unwrap_or_else(|| panic!("nothing about {code}"));
+    for reason in CloseReason::ALL {
+        let stays_away = advice(reason.code().to_string())[1].starts_with("stay away");
+        assert_eq!(stays_away, !reason.allows_resume() || reason == CloseReason::Replaced, "{reason:?}");
+    }
+    for refusal in RpcRefusal::ALL.iter().filter(|refusal| refusal.retryable()) {
+        assert_eq!(advice(refusal.code().to_string()).len(), 3, "{refusal:?}");
+    }
+}
+
 #[test]
 fn the_http_error_table_is_the_code() {
     let all = [

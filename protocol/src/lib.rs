@@ -6,6 +6,7 @@
 pub mod close;
 pub mod compatibility;
 pub mod contract;
+pub mod desktop_error;
 pub mod device;
 pub mod envelope;
 pub mod error;

@@ -4,6 +4,7 @@
 mod support;
 
 mod api_keys;
+mod clients_page;
 mod closes;
 mod drain;
 mod hostile;

@@ -10,6 +10,7 @@ mod demo_timeline;
 mod handler;
 mod interests;
 mod publisher;
+pub mod router;
 
 pub use crate::link::Cause;
 pub use demo_timeline::DemoTimeline;

@@ -2,6 +2,7 @@
 
 use super::{MANIFEST, PendingClass, methods};
 use crate::{
+    desktop_error::DesktopError,
     error::RpcRefusal,
     identity::{Scope, Scopes},
     limits,
@@ -31,6 +32,7 @@ pub fn own() -> Value {
     own["deadlinesMs"]["relayPending"] = pending();
     own["limits"]["relay"] = relay_limits();
     own["errors"]["relay"] = RpcRefusal::ALL.iter().map(|refusal| (refusal.name().to_owned(), json!(refusal.code()))).collect();
+    own["errors"]["desktop"] = DesktopError::ALL.iter().map(|error| (error.name().to_owned(), json!(error.code()))).collect();
     own["timelineStorageFormat"]["byAgent"] =
         TIMELINE_STORAGE_FORMATS.iter().map(|(agent, format)| ((*agent).to_owned(), json!(format))).collect();
     own
