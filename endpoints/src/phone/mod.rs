@@ -2,16 +2,14 @@
 //!
 //! A task owns the link; a [`Call`] waits for what that task finds for its id. Dropping a call forgets it: the desktop is not
 //! told, since nothing on the wire says so. A [`Watch`] is a lease that the task renews until it is dropped. Dropping the [`Phone`]
-//! ends the link at once; [`Phone::close`] says goodbye first. [`Watcher`] is a watching phone that comes back.
+//! ends the link at once; [`Phone::close`] says goodbye first. [`Client`] is a phone that comes back.
 
 pub mod client;
 mod events;
 mod lease;
-mod watcher;
 
 pub use client::{Client, ClientOptions};
 pub use events::{Events, NoEvent};
-pub use watcher::{Seen, Watcher};
 
 use crate::{
     frame::{
@@ -71,12 +69,12 @@ impl PhoneOptions {
         PhoneOptions { link, device, device_name: None, platform: Platform::Other, relay_protocol_version, resume: None }
     }
 
-    fn register(&self) -> Register {
+    fn register(&self, resume: Option<Resume>) -> Register {
         Register {
             device_id: self.device,
             relay_protocol_version: Some(self.relay_protocol_version.clone()),
             device_name: self.device_name.clone(),
-            resume: self.resume.clone(),
+            resume,
             target_desktop_device_id: self.link.target,
         }
     }
@@ -155,7 +153,7 @@ pub struct Phone {
 impl Phone {
     /// Connects and registers.
     pub async fn connect(options: PhoneOptions) -> Result<Self, OpenError> {
-        let (link, registered) = Link::open(&options.link, options.register()).await?;
+        let (link, registered) = Link::open(&options.link, options.register(options.resume.clone())).await?;
         let (outbound, queue) = mpsc::channel(OUTBOUND_FRAMES_MAX);
         let (watched, wanted) = watch::channel(None);
         let shared = Arc::new(Shared::default());

@@ -26,8 +26,8 @@ pub use store::{MemoryStore, ResumeStore};
 use super::{Events, NoEvent, PhoneOptions, Request, Subscribers, lock};
 use crate::{
     backoff::Policy,
-    frame::{ErrorFrame, Event, Registered},
-    link::Link,
+    frame::{ErrorFrame, Event, Registered, Resume},
+    link::{Link, OpenError},
 };
 use self::core::{Core, Settings, Watched};
 use rand::{SeedableRng, rngs::StdRng};
@@ -100,24 +100,24 @@ struct Shared {
 }
 
 impl Client {
-    /// Begins to connect.
-    pub fn start(options: ClientOptions, store: impl ResumeStore) -> Self {
-        Self::run(options, store, None)
+    /// Begins to connect, and goes on until it is connected or trying again cannot mend what is wrong.
+    pub fn start(options: ClientOptions, mut store: impl ResumeStore) -> Self {
+        let resume = to_resume(&options.phone, &mut store);
+        Self::run(options, store, resume, None)
     }
 
-    /// Goes on with a link that these options have opened.
-    pub fn with_link(options: ClientOptions, store: impl ResumeStore, link: Link, registered: Registered) -> Self {
-        Self::run(options, store, Some((link, registered)))
+    /// Connects once, for a program that wants to know at once why it cannot. From then on the client comes back by itself.
+    ///
+    /// # Errors
+    /// It could not connect or register.
+    pub async fn connect(options: ClientOptions, mut store: impl ResumeStore) -> Result<Self, OpenError> {
+        let resume = to_resume(&options.phone, &mut store);
+        let (link, registered) = Link::open(&options.phone.link, options.phone.register(resume.clone())).await?;
+        Ok(Self::run(options, store, resume, Some((link, registered))))
     }
 
-    fn run(options: ClientOptions, mut store: impl ResumeStore, link: Option<(Link, Registered)>) -> Self {
+    fn run(options: ClientOptions, store: impl ResumeStore, resume: Option<Resume>, link: Option<(Link, Registered)>) -> Self {
         let ClientOptions { phone, reconnect, retries, verifies } = options;
-        let resume = phone.resume.clone().or_else(|| {
-            store.load().unwrap_or_else(|error| {
-                tracing::warn!(%error, "the stored session cannot be read");
-                None
-            })
-        });
         let settings = Settings { desktop: phone.link.target, platform: phone.platform, verifies, reconnect, retries };
         let core = Core::new(Instant::now(), settings, resume, StdRng::from_rng(&mut rand::rng()));
         let shared = Arc::new(Shared {
@@ -214,6 +214,15 @@ impl Drop for Client {
         self.task.abort();
         lock(&self.shared.events).end();
     }
+}
+
+fn to_resume(phone: &PhoneOptions, store: &mut impl ResumeStore) -> Option<Resume> {
+    phone.resume.clone().or_else(|| {
+        store.load().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the stored session cannot be read");
+            None
+        })
+    })
 }
 
 /// An interest in one session. Dropping it gives the lease back.

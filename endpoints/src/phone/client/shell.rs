@@ -156,7 +156,7 @@ impl<S: ResumeStore> Shell<S> {
 
     async fn run_effect(&mut self, effect: Effect) {
         match effect {
-            Effect::Open(resume) => self.opening = Some(open(self.phone.clone(), resume)),
+            Effect::Open(resume) => self.opening = Some(open(&self.phone, resume)),
             Effect::Send(frame) => {
                 if let Some(link) = &self.link {
                     link.send(frame);
@@ -197,9 +197,9 @@ impl<S: ResumeStore> Shell<S> {
     }
 }
 
-fn open(mut phone: PhoneOptions, resume: Option<Resume>) -> Opening {
-    phone.resume = resume;
-    Box::pin(async move { Link::open(&phone.link, phone.register()).await })
+fn open(phone: &PhoneOptions, resume: Option<Resume>) -> Opening {
+    let (options, register) = (phone.link.clone(), phone.register(resume));
+    Box::pin(async move { Link::open(&options, register).await })
 }
 
 /// A store that fails costs a registration without a token at the worst.
