@@ -208,7 +208,8 @@ impl Contract {
         }
         let named = manifest.mutations_requiring_idempotency.iter().chain(&manifest.heavy_group);
         let Deadlines { phone, relay_pending } = &manifest.deadlines_ms;
-        let timed = phone.every.by_method.keys().chain(phone.by_platform.values().flat_map(BTreeMap::keys)).chain(relay_pending.by_method.keys());
+        let timed =
+            phone.every.by_method.keys().chain(phone.by_platform.values().flat_map(BTreeMap::keys)).chain(relay_pending.by_method.keys());
         match named.chain(timed).find(|name| !methods.contains_key(name.as_str())) {
             Some(stranger) => Err(format!("{stranger} is no method")),
             None => Ok(Contract { manifest, order, methods }),

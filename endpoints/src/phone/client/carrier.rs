@@ -4,11 +4,7 @@ use crate::{
     link::{Ended, Link, LinkReceiver, LinkSender},
     phone::CLOSE_FRAME_WAIT,
 };
-use tokio::{
-    sync::mpsc,
-    task::JoinHandle,
-    time::timeout,
-};
+use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
 /// Frames that came and that nobody has looked at; the relay's socket is read no further then.

@@ -23,13 +23,13 @@ pub use failure::Failure;
 pub use status::Status;
 pub use store::{MemoryStore, ResumeStore};
 
+use self::core::{Core, Settings, Watched};
 use super::{Events, NoEvent, PhoneOptions, Request, Subscribers, lock};
 use crate::{
     backoff::Policy,
     frame::{ErrorFrame, Event, Registered, Resume},
     link::{Link, OpenError},
 };
-use self::core::{Core, Settings, Watched};
 use rand::{SeedableRng, rngs::StdRng};
 use relay_protocol::limits::PENDING_PER_CLIENT_MAX;
 use serde_json::value::{RawValue, to_raw_value};

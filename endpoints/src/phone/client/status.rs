@@ -37,7 +37,9 @@ impl Status {
     /// Whether the phone is registered with the relay.
     pub fn is_connected(&self) -> bool {
         match self {
-            Status::Verifying | Status::DesktopReconnecting | Status::DesktopOffline | Status::Ready | Status::HistoryUnavailable(_) => true,
+            Status::Verifying | Status::DesktopReconnecting | Status::DesktopOffline | Status::Ready | Status::HistoryUnavailable(_) => {
+                true
+            }
             Status::Connecting | Status::Reconnecting { .. } | Status::Ended(_) | Status::Closed => false,
         }
     }
@@ -61,9 +63,8 @@ impl Status {
     /// Whether a screen that shows `self` need not be told of `other`.
     pub(super) fn is_same(&self, other: &Status) -> bool {
         match (self, other) {
-            (Status::Reconnecting { cause, .. }, Status::Reconnecting { cause: other, .. }) | (Status::Ended(cause), Status::Ended(other)) => {
-                Arc::ptr_eq(cause, other)
-            }
+            (Status::Reconnecting { cause, .. }, Status::Reconnecting { cause: other, .. })
+            | (Status::Ended(cause), Status::Ended(other)) => Arc::ptr_eq(cause, other),
             // Each failed load is news.
             (Status::HistoryUnavailable(_), Status::HistoryUnavailable(_)) => false,
             (one, other) => std::mem::discriminant(one) == std::mem::discriminant(other),

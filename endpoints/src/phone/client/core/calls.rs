@@ -5,7 +5,10 @@
 //! one: an answer that comes later is the call's, and one that was lost in the gap is missed until the deadline. Only an answer that
 //! says `retryable` lets a call be sent again.
 
-use super::{super::failure::Failure, retry::{Budget, Retries}};
+use super::{
+    super::failure::Failure,
+    retry::{Budget, Retries},
+};
 use crate::{
     backoff::Backoff,
     frame::{IncomingResponse, Outcome, OutgoingRequest, RpcError, encode, kind},

@@ -455,9 +455,11 @@ impl Doubt {
 /// After a policy close the session can never be resumed.
 fn is_logged_out(cause: &Cause) -> bool {
     match cause {
-        Cause::Ended(ended) | Cause::Open(OpenError::Register(RegisterError::Ended(ended))) => ended.code() == CloseReason::LoggedOut.code(),
-        Cause::Open(OpenError::Register(RegisterError::Refused(_) | RegisterError::Malformed(_) | RegisterError::TimedOut) | OpenError::Connect(_)) => {
-            false
+        Cause::Ended(ended) | Cause::Open(OpenError::Register(RegisterError::Ended(ended))) => {
+            ended.code() == CloseReason::LoggedOut.code()
         }
+        Cause::Open(
+            OpenError::Register(RegisterError::Refused(_) | RegisterError::Malformed(_) | RegisterError::TimedOut) | OpenError::Connect(_),
+        ) => false,
     }
 }

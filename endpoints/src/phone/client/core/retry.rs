@@ -21,12 +21,8 @@ pub struct Retries {
 
 impl Retries {
     /// Nothing is tried again.
-    pub const NONE: Retries = Retries {
-        per_call: 0,
-        burst: 0,
-        every: Duration::MAX,
-        backoff: Policy { first: Duration::ZERO, max: Duration::ZERO },
-    };
+    pub const NONE: Retries =
+        Retries { per_call: 0, burst: 0, every: Duration::MAX, backoff: Policy { first: Duration::ZERO, max: Duration::ZERO } };
 }
 
 impl Default for Retries {

@@ -21,13 +21,8 @@ struct Rig {
 
 impl Rig {
     fn new(verifies: bool) -> Self {
-        let settings = Settings {
-            desktop: Some(desktop()),
-            platform: Platform::Other,
-            verifies,
-            reconnect: RECONNECT,
-            retries: Retries::NONE,
-        };
+        let settings =
+            Settings { desktop: Some(desktop()), platform: Platform::Other, verifies, reconnect: RECONNECT, retries: Retries::NONE };
         let now = Instant::now();
         Rig { core: Core::new(now, settings, None, StdRng::seed_from_u64(1)), now, out: Vec::new() }
     }
@@ -208,7 +203,9 @@ fn a_failed_attempt_is_tried_again_with_longer_waits() {
 
 #[test]
 fn what_trying_again_cannot_mend_is_the_end_of_every_call() {
-    for (code, is_end, clears) in [(1008, true, true), (4002, true, false), (1012, false, false), (4003, false, false), (1006, false, false)] {
+    for (code, is_end, clears) in
+        [(1008, true, true), (4002, true, false), (1012, false, false), (4003, false, false), (1006, false, false)]
+    {
         let mut rig = Rig::ready();
         rig.handle(Input::Start(7, Box::new(Request::new("session.list"))));
         rig.close_with(code);
@@ -374,7 +371,10 @@ fn a_close_gives_the_lease_back_and_ends_every_call() {
     rig.handle(Input::Start(7, Box::new(Request::new("session.list"))));
     rig.out.clear();
     rig.handle(Input::Close);
-    assert!(matches!(&rig.out[..], [Effect::Send(_), Effect::Goodbye, Effect::Done(7, Err(Failure::Closed)), Effect::Show(Status::Closed)]));
+    assert!(matches!(
+        &rig.out[..],
+        [Effect::Send(_), Effect::Goodbye, Effect::Done(7, Err(Failure::Closed)), Effect::Show(Status::Closed)]
+    ));
     assert_eq!(rig.sent(), [interest("s", false)]);
     let mut rig = Rig::new(true);
     rig.handle(Input::Close);
