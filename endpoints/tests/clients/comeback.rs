@@ -7,10 +7,9 @@ use relay_endpoints::{
     link::LinkOptions,
     phone::{
         Client, ClientOptions, NoEvent, PhoneOptions, Request,
-        client::{Failure, MemoryStore, ResumeStore, Status},
+        client::{CALLS_MAX, Failure, MemoryStore, ResumeStore, Status},
     },
 };
-use relay_protocol::limits::PENDING_PER_CLIENT_MAX;
 use serde_json::{Value, json};
 use std::{
     convert::Infallible,
@@ -185,7 +184,7 @@ async fn no_more_calls_are_open_than_a_relay_takes() {
     let relay = FakeRelay::start().await;
     let client = Client::start(options(&relay), MemoryStore::default());
     let call = || client.call(Request::new("session.get"));
-    let mut open: Vec<_> = (0..PENDING_PER_CLIENT_MAX).map(|_call| call().unwrap()).collect();
+    let mut open: Vec<_> = (0..CALLS_MAX).map(|_call| call().unwrap()).collect();
     assert!(matches!(call(), Err(Failure::TooManyCalls)));
     open.pop();
     assert!(call().is_ok(), "a call that was dropped leaves its place");

@@ -4,9 +4,8 @@ use super::{Rig, SOON, answer, create, fence, request, until, until_ready};
 use crate::support::{PATIENCE, metrics::Scrape, relay_process::RelayProcess, scale::scaled, stall_proxy::Network};
 use relay_endpoints::phone::{
     Client, ClientOptions, Request,
-    client::{Failure, MemoryStore, Retries, Status},
+    client::{CALLS_MAX, Failure, MemoryStore, Retries, Status},
 };
-use relay_protocol::limits::PENDING_PER_CLIENT_MAX;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
@@ -115,7 +114,7 @@ async fn calls_to_a_desktop_that_is_away_for_long_share_their_retries() {
     let client = Client::connect(options, MemoryStore::default()).await.unwrap();
     let rounds = scaled(2, 50);
     for _round in 0..rounds {
-        let calls: Vec<_> = (0..PENDING_PER_CLIENT_MAX).map(|_call| client.call(create()).unwrap()).collect();
+        let calls: Vec<_> = (0..CALLS_MAX).map(|_call| client.call(create()).unwrap()).collect();
         for call in calls {
             let failure = timeout(PATIENCE, call.result()).await.unwrap().unwrap_err();
             assert!(matches!(failure, Failure::DesktopOffline(_)), "{failure}");
@@ -123,7 +122,7 @@ async fn calls_to_a_desktop_that_is_away_for_long_share_their_retries() {
     }
     let refused = Scrape::of(&rig.relay).await.get(r#"relay_refusals_total{reason="desktopOffline",code="-32010"}"#);
     // Six times as much, if each call had its five retries for itself.
-    assert_eq!(refused, f64::from(u32::try_from(PENDING_PER_CLIENT_MAX).unwrap() * rounds as u32 + BURST));
+    assert_eq!(refused, f64::from(u32::try_from(CALLS_MAX).unwrap() * rounds as u32 + BURST));
 }
 
 #[tokio::test(flavor = "multi_thread")]

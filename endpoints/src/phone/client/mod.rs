@@ -47,6 +47,8 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+/// Most calls of a program that are open at once: what a relay takes of one phone, without the client's own ping and load.
+pub const CALLS_MAX: usize = PENDING_PER_CLIENT_MAX - 2;
 /// The method that loads the latest window of a session.
 const LOAD: &str = "run.chatLoad";
 /// How long the end of a client that is being closed is waited for: the goodbye takes a second at the most, twice.
@@ -129,7 +131,7 @@ impl Client {
         });
         let (commands, queue) = mpsc::unbounded_channel();
         let task = tokio::spawn(Shell::new(core, phone, store, queue, Arc::clone(&shared)).run(link));
-        let permits = Arc::new(Semaphore::new(PENDING_PER_CLIENT_MAX));
+        let permits = Arc::new(Semaphore::new(CALLS_MAX));
         Client { commands, shared, numbers: AtomicU64::new(0), permits, task }
     }
 
@@ -162,7 +164,7 @@ impl Client {
     /// Calls a method. Without a connection the call waits for one.
     ///
     /// # Errors
-    /// As many calls are open as a relay takes of one phone.
+    /// [`CALLS_MAX`] calls are open.
     pub fn call(&self, request: Request) -> Result<Call, Failure> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_none_left| Failure::TooManyCalls)?;
         let number = self.next_number();

@@ -157,10 +157,9 @@ fn another_process_knows_nothing_of_what_was_sent() {
     for number in 1..=3 {
         rig.start(Owner::Program(number), Request::new("system.ping"));
         let request = rig.one_sent();
-        match number {
+        if number == 2 {
             // It waits until it is sent again.
-            2 => rig.refuse(MS, &request, -32010, true),
-            _ => {}
+            rig.refuse(MS, &request, -32010, true);
         }
     }
     rig.calls.on_link_ended();
@@ -171,7 +170,7 @@ fn another_process_knows_nothing_of_what_was_sent() {
         .drain(..)
         .map(|event| match event {
             CallEvent::Done(owner, Err(Failure::ReplyLost)) => owner,
-            other => panic!("{other:?}"),
+            CallEvent::Done(..) | CallEvent::Send(_) | CallEvent::Progress(..) => panic!("{event:?}"),
         })
         .collect();
     assert_eq!(lost, [Owner::Program(1), Owner::Program(3)]);
@@ -280,7 +279,7 @@ fn all_calls_together_share_their_retries() {
                     rig.refuse(MS, &request, -32010, true);
                 }
                 CallEvent::Done(_, Err(Failure::DesktopOffline(_))) => ended += 1,
-                other => panic!("{other:?}"),
+                CallEvent::Done(..) | CallEvent::Progress(..) => panic!("{event:?}"),
             }
         }
         rig.pass(MS);
