@@ -56,7 +56,7 @@ pub struct Args {
     #[arg(long, global = true)]
     json: bool,
     /// Keep the session in this file, and go on with the one that is there: whoever can read it can take the session
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Where and as whom
     #[command(flatten)]

@@ -122,7 +122,7 @@ async fn calls_to_a_desktop_that_is_away_for_long_share_their_retries() {
     }
     let refused = Scrape::of(&rig.relay).await.get(r#"relay_refusals_total{reason="desktopOffline",code="-32010"}"#);
     // Six times as much, if each call had its five retries for itself.
-    assert_eq!(refused, f64::from(u32::try_from(CALLS_MAX).unwrap() * rounds as u32 + BURST));
+    assert_eq!(refused, f64::from(u32::try_from(CALLS_MAX * rounds).unwrap() + BURST));
 }
 
 #[tokio::test(flavor = "multi_thread")]
