@@ -95,7 +95,7 @@ pub struct Register {
 }
 
 /// A session and the token that proves it. Not `Debug`: the token is a secret.
-#[derive(Clone, PartialEq, Eq, Serialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Resume {
     /// From the last registration.

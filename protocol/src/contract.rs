@@ -117,10 +117,24 @@ pub fn methods() -> impl Iterator<Item = &'static Method> {
     CONTRACT.order.iter().filter_map(|name| find(name))
 }
 
-/// How long a phone waits for an answer to this method.
-pub fn phone_deadline(name: &str) -> Duration {
-    let deadlines = &CONTRACT.manifest.deadlines_ms.phone;
-    Duration::from_millis(deadlines.by_method.get(name).copied().unwrap_or(deadlines.default))
+/// What a phone runs on. Its deadlines differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Platform {
+    /// iOS.
+    Ios,
+    /// Android.
+    Android,
+    /// Neither, such as a terminal.
+    #[default]
+    Other,
+}
+
+/// How long a phone on this platform waits for an answer to this method.
+pub fn phone_deadline(name: &str, platform: Platform) -> Duration {
+    let PhoneDeadlines { every, by_platform } = &CONTRACT.manifest.deadlines_ms.phone;
+    let of_platform = by_platform.get(&platform).and_then(|by_method| by_method.get(name));
+    Duration::from_millis(*of_platform.or_else(|| every.by_method.get(name)).unwrap_or(&every.default))
 }
 
 /// The protocol version that this relay speaks, and the oldest that it takes when no rule demands more.
@@ -147,8 +161,16 @@ struct Protocol {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Deadlines {
-    phone: ByMethod,
+    phone: PhoneDeadlines,
     relay_pending: ByMethod,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PhoneDeadlines {
+    #[serde(flatten)]
+    every: ByMethod,
+    by_platform: BTreeMap<Platform, BTreeMap<String, u64>>,
 }
 
 #[derive(Deserialize)]
@@ -196,7 +218,9 @@ impl Contract {
             }
         }
         let named = manifest.mutations_requiring_idempotency.iter().chain(&manifest.heavy_group);
-        let timed = manifest.deadlines_ms.phone.by_method.keys().chain(manifest.deadlines_ms.relay_pending.by_method.keys());
+        let Deadlines { phone, relay_pending } = &manifest.deadlines_ms;
+        let timed =
+            phone.every.by_method.keys().chain(phone.by_platform.values().flat_map(BTreeMap::keys)).chain(relay_pending.by_method.keys());
         match named.chain(timed).find(|name| !methods.contains_key(name.as_str())) {
             Some(stranger) => Err(format!("{stranger} is no method")),
             None => Ok(Contract { manifest, order, methods }),
@@ -245,8 +269,17 @@ mod tests {
 
     #[test]
     fn a_phone_waits_as_long_as_the_manifest_says() {
-        assert_eq!(phone_deadline("run.chatLoad"), Duration::from_secs(115));
-        assert_eq!(phone_deadline("system.ping"), Duration::from_secs(60));
+        for (method, ios, android) in [
+            ("run.chatLoad", 115, 115),
+            ("run.chatLoadThread", 115, 115),
+            ("run.chatLoadPageBefore", 60, 60),
+            ("run.chatOutboxSubmit", 20, 60),
+            ("run.chatOutboxStopAndSendNow", 60, 60),
+            ("system.ping", 60, 60),
+        ] {
+            let waits = [Platform::Ios, Platform::Android, Platform::Other].map(|platform| phone_deadline(method, platform).as_secs());
+            assert_eq!(waits, [ios, android, android], "{method}");
+        }
     }
 
     #[test]
@@ -263,6 +296,8 @@ mod tests {
         assert_eq!(broken("\"system.ping\"", "\"system.listModels\"").as_deref(), Some("system.listModels is listed twice"));
         assert_eq!(broken("\"session.listProjects\"", "\"run.listProjects\"").as_deref(), Some("run.listProjects stands under session"));
         assert_eq!(broken("\"run.cancel\"", "\"run.cancelAll\"").as_deref(), Some("run.cancel is no method"));
+        let ios = "\"run.chatOutboxSubmit\": 20000";
+        assert_eq!(broken(ios, "\"run.chatSubmit\": 20000").as_deref(), Some("run.chatSubmit is no method"));
         assert_eq!(broken("\"files\": [", "\"other\": [\"other.list\"], \"files\": [").as_deref(), Some("other has no class"));
     }
 }

@@ -1,11 +1,12 @@
 //! `relay phone`: what a phone does, from a terminal.
 
+mod state;
 mod watch;
 
 use super::{
     CliError,
     access::Access,
-    explain::{Who, open_error},
+    explain::{Who, open_error, why_away},
     help_end, print,
 };
 use crate::{
@@ -17,14 +18,19 @@ use relay_endpoints::{
     backoff::Backoff,
     frame::{Outcome, RpcError},
     link::{ConnectError, LinkOptions, OpenError},
-    phone::{CallError, Phone, PhoneOptions, Request, Step},
+    phone::{
+        Client, ClientOptions, PhoneOptions, Request, Step,
+        client::{Failure, ResumeStore, Retries, Status},
+    },
 };
 use relay_protocol::{contract, device::Role, error::RpcRefusal, id::DeviceId};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use state::State;
 use std::{
     fmt::Display,
     io::{Write, stderr},
+    path::PathBuf,
 };
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
@@ -49,6 +55,9 @@ pub struct Args {
     /// Print {"id":…,"result":…} or {"id":…,"error":…} instead of a call's bare result; what watch prints is JSON anyway
     #[arg(long, global = true)]
     json: bool,
+    /// Keep the session in this file, and go on with the one that is there: whoever can read it can take the session
+    #[arg(long, global = true, value_name = "FILE")]
+    state: Option<PathBuf>,
     /// Where and as whom
     #[command(flatten)]
     access: Access,
@@ -99,9 +108,13 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     };
     let token = args.access.bearer(ttl)?;
     let url = args.access.url;
-    let options = PhoneOptions::new(LinkOptions::phone(url.clone(), token, args.desktop), args.device);
+    let phone = PhoneOptions::new(LinkOptions::phone(url.clone(), token, args.desktop), args.device);
     let who = Who { role: Role::Mobile, device: args.device, target: Some(args.desktop) };
-    let dialer = Dialer { options, url, who, patience: Patience::new(args.wait) };
+    let mut state = State::new(args.state);
+    state.load().map_err(CliError::failed)?;
+    // Who sits at a terminal waits as long as asked, and sees what the relay says as it comes.
+    let options = ClientOptions { retries: Retries::NONE, verifies: false, ..ClientOptions::new(phone) };
+    let dialer = Dialer { options, state, url, who, patience: Patience::new(args.wait) };
     match args.command {
         PhoneCommand::Call(call) => run_call(call, args.json, dialer).await,
         PhoneCommand::Watch(watch) => watch::run(watch, dialer).await,
@@ -109,49 +122,67 @@ pub async fn run(args: Args) -> Result<(), CliError> {
 }
 
 async fn run_call(args: CallArgs, as_json: bool, mut dialer: Dialer) -> Result<(), CliError> {
-    let request = args.into_request();
-    let mut phone = None;
+    let client = dialer.connect().await?;
+    let outcome = call_patiently(&client, &args.into_request(), as_json, &mut dialer).await;
+    client.close().await;
+    outcome
+}
+
+/// Calls until there is an answer, or no patience with a desktop that is away.
+async fn call_patiently(client: &Client, request: &Request, as_json: bool, dialer: &mut Dialer) -> Result<(), CliError> {
     loop {
-        // Between two attempts the link may end; nothing is open on it then.
-        let live = match phone.take().filter(|phone: &Phone| phone.ended().is_none()) {
-            Some(phone) => phone,
-            None => dialer.connect().await?,
+        let id = Uuid::new_v4().to_string();
+        let failure = match call(client, Request { id: Some(id.clone()), ..request.clone() }, dialer).await {
+            Ok(result) if as_json => return print(format_args!("{}\n", to_json(&Answer::result(&id, &result)))),
+            Ok(result) => return print(format_args!("{}\n", result.get())),
+            Err(failure) => failure,
         };
-        let called = call(&live, request.clone(), as_json).await;
-        if let Ok(Called::Refused { refusal, .. }) = &called
-            && is_desktop_away(refusal)
-            && dialer.patience.wait(refusal).await
-        {
-            phone = Some(live);
+        let Some(refusal) = failure.refusal() else { return Err(unanswered(&failure, dialer)) };
+        if is_desktop_away(refusal) && dialer.patience.wait(refusal).await {
             continue;
         }
-        live.close().await;
-        match called? {
-            Called::Done => return Ok(()),
-            Called::Refused { id, refusal } => {
-                if as_json {
-                    print(format_args!("{}\n", to_json(&Answer::error(&id, &refusal))))?;
-                }
-                return Err(refused(&refusal));
-            }
+        if as_json {
+            print(format_args!("{}\n", to_json(&Answer::error(&id, refusal))))?;
+        }
+        return Err(refused(refusal));
+    }
+}
+
+/// One call. It outlives its connection, which is told.
+async fn call(client: &Client, request: Request, dialer: &Dialer) -> Result<Box<RawValue>, Failure> {
+    let mut call = client.call(request)?;
+    let mut status = client.status();
+    loop {
+        tokio::select! {
+            biased;
+            step = call.next() => match step? {
+                Step::Progress(Outcome::Result(progress)) => tell(format_args!("progress: {progress}")),
+                Step::Progress(Outcome::Error(error)) => tell(format_args!("progress: {}", error.raw())),
+                Step::Final(result) => return Ok(result),
+            },
+            Ok(()) = status.changed() => if let Status::Reconnecting { cause, .. } = &*status.borrow_and_update() {
+                let why = why_away(cause, &dialer.url, dialer.who);
+                tell(format_args!("not connected: {}; an answer can still come", why.replace('\n', "; ")));
+            },
         }
     }
 }
 
 /// What a phone needs to connect, and for how long it tries.
 struct Dialer {
-    options: PhoneOptions,
+    options: ClientOptions,
+    state: State,
     url: RelayAddress,
     who: Who,
     patience: Patience,
 }
 
 impl Dialer {
-    /// Connects, and tries again while the relay refuses for now and there is patience.
-    async fn connect(&mut self) -> Result<Phone, CliError> {
+    /// Connects, and tries again while the relay refuses for now and there is patience. From then on the phone comes back by itself.
+    async fn connect(&mut self) -> Result<Client, CliError> {
         loop {
-            match Phone::connect(self.options.clone()).await {
-                Ok(phone) => return Ok(phone),
+            match Client::connect(self.options.clone(), self.state.clone()).await {
+                Ok(client) => return Ok(client),
                 Err(error) if is_refused_for_now(&error) && self.patience.wait(&error).await => {}
                 Err(error) => return Err(open_error(&error, &self.url, self.who)),
             }
@@ -222,34 +253,6 @@ impl CallArgs {
     }
 }
 
-/// How a call ended that was answered.
-enum Called {
-    /// With a result, which is printed.
-    Done,
-    /// With an error.
-    Refused { id: String, refusal: RpcError },
-}
-
-async fn call(phone: &Phone, request: Request, as_json: bool) -> Result<Called, CliError> {
-    let mut call = phone.start(request).await.map_err(|error| unanswered(&error))?;
-    loop {
-        match call.next().await {
-            Ok(Step::Progress(Outcome::Result(progress))) => tell(format_args!("progress: {progress}")),
-            Ok(Step::Progress(Outcome::Error(error))) => tell(format_args!("progress: {}", error.raw())),
-            Ok(Step::Final(result)) => {
-                if as_json {
-                    print(format_args!("{}\n", to_json(&Answer::result(call.id(), &result))))?;
-                } else {
-                    print(format_args!("{}\n", result.get()))?;
-                }
-                return Ok(Called::Done);
-            }
-            Err(CallError::Refused(refusal)) => return Ok(Called::Refused { id: call.id().to_owned(), refusal }),
-            Err(error) => return Err(unanswered(&error)),
-        }
-    }
-}
-
 fn refused(refusal: &RpcError) -> CliError {
     let retryable = if refusal.retryable { "retryable" } else { "not retryable" };
     let needs = required_scopes(refusal).map(|scopes| format!("; the method needs {scopes}")).unwrap_or_default();
@@ -267,12 +270,19 @@ fn required_scopes(refusal: &RpcError) -> Option<String> {
     Some(data.required_scopes.join(","))
 }
 
-fn unanswered(error: &CallError) -> CliError {
-    match error {
-        CallError::Refused(refusal) => refused(refusal),
-        CallError::Closed(_) => CliError::TryLater(format!("{error}; whether the method ran is unknown")),
-        CallError::TimedOut(_) => CliError::TimedOut(format!("{error}; whether the method ran is unknown")),
-        CallError::DuplicateId => CliError::failed(error),
+fn unanswered(failure: &Failure, dialer: &Dialer) -> CliError {
+    match failure {
+        Failure::DesktopOffline(refusal)
+        | Failure::DesktopReconnecting(refusal)
+        | Failure::RelayTimedOut(refusal)
+        | Failure::Refused(refusal) => refused(refusal),
+        Failure::NotSent(_) => CliError::TryLater(failure.to_string()),
+        Failure::TimedOut(_) => CliError::TimedOut(format!("{failure}; whether the method ran is unknown")),
+        Failure::ReplyLost => CliError::TryLater(format!("{failure}; whether the method ran is unknown")),
+        Failure::Ended(cause) => {
+            CliError::TryLater(format!("{}; whether the method ran is unknown", why_away(cause, &dialer.url, dialer.who)))
+        }
+        Failure::Closed | Failure::TooManyCalls | Failure::DuplicateId => CliError::failed(failure),
     }
 }
 

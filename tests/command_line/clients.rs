@@ -162,14 +162,57 @@ async fn a_refused_registration_is_exit_code_1_and_no_connection_exit_code_3() {
         let mut socket = server.accept_registered().await;
         payload(&mut socket).await;
     };
-    let (printed, ()) = tokio::join!(output(phone(&url, &["system.ping"])), lose);
+    // The connection is made again; the answer was lost with the first one.
+    let (printed, ()) = tokio::join!(output(phone(&url, &["system.ping", "--timeout", "1s"])), lose);
     let (code, _stdout, stderr) = texts(&printed);
-    assert_eq!(code, 3);
-    assert!(stderr.contains("whether the method ran is unknown"), "{stderr}");
+    assert_eq!(code, 4);
+    assert!(stderr.starts_with("not connected: the connection was lost"), "{stderr}");
+    assert!(stderr.ends_with("error: no answer within 1 s; whether the method ran is unknown\n"), "{stderr}");
 
     drop(server);
     let printed = output(phone(&url, &["system.ping"])).await;
     assert_eq!(texts(&printed), (3, "", &*format!("error: nothing listens at {url}; start one with `relay serve`\n")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_was_kept_in_a_file_goes_on_with_the_next_command() {
+    let server = Server::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("session");
+    let kept = file.to_str().unwrap();
+    let call = ["system.ping", "--state", kept];
+    let (printed, ()) = tokio::join!(output(phone(&server.url, &call)), server.answer_call(r#""result":1"#));
+    assert_eq!(texts(&printed), (0, "1\n", ""));
+    let serve = async {
+        let mut socket = server.accept().await;
+        let register = payload(&mut socket).await;
+        send(&mut socket, r#"{"type":"error","payload":{"code":"deviceNotFound","message":"m","retryable":false}}"#).await;
+        register
+    };
+    let (_printed, register) = tokio::join!(output(phone(&server.url, &call)), serve);
+    assert_eq!((&register["sessionId"], &register["resumeToken"]), (&PHONE.into(), &"r".into()));
+
+    std::fs::write(&file, "no session").unwrap();
+    let printed = output(phone(&server.url, &call)).await;
+    assert_eq!(texts(&printed), (1, "", &*format!("error: {kept} holds no session of a phone; name another file with --state\n")));
+}
+
+/// A desktop's answer that comes when the phone has another connection is still the call's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_goes_on_over_a_lost_connection() {
+    let server = Server::start().await;
+    let serve = async {
+        let mut socket = server.accept_registered().await;
+        let id = payload(&mut socket).await["id"].clone();
+        drop(socket);
+        let mut socket = server.accept_registered().await;
+        send(&mut socket, &format!(r#"{{"type":"rpc.response","payload":{{"id":{id},"result":1,"isFinal":true}}}}"#)).await;
+        while socket.next().await.is_some_and(|message| message.is_ok()) {}
+    };
+    let (printed, ()) = tokio::join!(output(phone(&server.url, &["session.list"])), serve);
+    let (code, stdout, stderr) = texts(&printed);
+    assert_eq!((code, stdout), (0, "1\n"));
+    assert!(stderr.starts_with("not connected: the connection was lost") && stderr.ends_with("; an answer can still come\n"), "{stderr}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

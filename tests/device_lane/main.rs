@@ -12,6 +12,7 @@ mod hostile;
 mod issuer_keys;
 mod leases;
 mod metrics;
+mod phone_client;
 mod presence;
 mod rate;
 mod registration;

@@ -2,14 +2,14 @@
 //!
 //! A task owns the link; a [`Call`] waits for what that task finds for its id. Dropping a call forgets it: the desktop is not
 //! told, since nothing on the wire says so. A [`Watch`] is a lease that the task renews until it is dropped. Dropping the [`Phone`]
-//! ends the link at once; [`Phone::close`] says goodbye first. [`Watcher`] is a watching phone that comes back.
+//! ends the link at once; [`Phone::close`] says goodbye first. [`Client`] is a phone that comes back.
 
+pub mod client;
 mod events;
 mod lease;
-mod watcher;
 
+pub use client::{Client, ClientOptions};
 pub use events::{Events, NoEvent};
-pub use watcher::{Seen, Watcher};
 
 use crate::{
     frame::{
@@ -20,7 +20,10 @@ use crate::{
 };
 use events::Subscribers;
 use lease::Lease;
-use relay_protocol::{contract, id::DeviceId};
+use relay_protocol::{
+    contract::{self, Platform},
+    id::DeviceId,
+};
 use serde_json::value::RawValue;
 use std::{
     collections::HashMap,
@@ -51,6 +54,8 @@ pub struct PhoneOptions {
     pub device: DeviceId,
     /// A name for people.
     pub device_name: Option<String>,
+    /// What it runs on, for the deadlines of its calls.
+    pub platform: Platform,
     /// What it claims to speak.
     pub relay_protocol_version: String,
     /// The session to go on with.
@@ -60,7 +65,18 @@ pub struct PhoneOptions {
 impl PhoneOptions {
     /// The defaults for one device.
     pub fn new(link: LinkOptions, device: DeviceId) -> Self {
-        PhoneOptions { link, device, device_name: None, relay_protocol_version: crate::PROTOCOL_VERSION.to_owned(), resume: None }
+        let relay_protocol_version = crate::PROTOCOL_VERSION.to_owned();
+        PhoneOptions { link, device, device_name: None, platform: Platform::Other, relay_protocol_version, resume: None }
+    }
+
+    fn register(&self, resume: Option<Resume>) -> Register {
+        Register {
+            device_id: self.device,
+            relay_protocol_version: Some(self.relay_protocol_version.clone()),
+            device_name: self.device_name.clone(),
+            resume,
+            target_desktop_device_id: self.link.target,
+        }
     }
 }
 
@@ -127,6 +143,7 @@ pub enum Step {
 /// A registered phone.
 pub struct Phone {
     registered: Registered,
+    platform: Platform,
     outbound: mpsc::Sender<String>,
     shared: Arc<Shared>,
     watched: watch::Sender<Option<Arc<str>>>,
@@ -136,19 +153,12 @@ pub struct Phone {
 impl Phone {
     /// Connects and registers.
     pub async fn connect(options: PhoneOptions) -> Result<Self, OpenError> {
-        let register = Register {
-            device_id: options.device,
-            relay_protocol_version: Some(options.relay_protocol_version),
-            device_name: options.device_name,
-            resume: options.resume,
-            target_desktop_device_id: options.link.target,
-        };
-        let (link, registered) = Link::open(&options.link, register).await?;
+        let (link, registered) = Link::open(&options.link, options.register(options.resume.clone())).await?;
         let (outbound, queue) = mpsc::channel(OUTBOUND_FRAMES_MAX);
         let (watched, wanted) = watch::channel(None);
         let shared = Arc::new(Shared::default());
         let pump = tokio::spawn(pump(link, Outbound { queue, wanted }, Arc::clone(&shared)));
-        Ok(Phone { registered, outbound, shared, watched, pump })
+        Ok(Phone { registered, platform: options.platform, outbound, shared, watched, pump })
     }
 
     /// The relay's answer: session, resume token, the desktop's presence.
@@ -199,7 +209,7 @@ impl Phone {
         let mutation = contract::find(&request.method).is_some_and(|method| method.mutation);
         let key = request.idempotency_key.or_else(|| mutation.then(|| Uuid::new_v4().to_string()));
         let traceparent = request.traceparent.unwrap_or_else(|| Traceparent::random(&mut rand::rng()).to_string());
-        let patience = request.deadline.unwrap_or_else(|| contract::phone_deadline(&request.method));
+        let patience = request.deadline.unwrap_or_else(|| contract::phone_deadline(&request.method, self.platform));
         let call = Call::open(id, patience, &self.shared)?;
         let outgoing = OutgoingRequest {
             id: &call.id,

@@ -1,6 +1,7 @@
 //! The clients against a small server that speaks the relay's frames.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod comeback;
 mod desktop;
 mod devices;
 mod fake_relay;

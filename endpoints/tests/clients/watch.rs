@@ -1,18 +1,14 @@
-//! A phone that watches a session: its lease, the events that come, and its return after a lost link.
+//! A phone that watches a session: its lease, and the events that come.
 
 use crate::fake_relay::{FakeRelay, PATIENCE, Peer, device};
 use relay_endpoints::{
-    backoff::Policy,
-    frame::ErrorFrame,
-    link::{Cause, Ended, LinkOptions},
-    phone::{NoEvent, Phone, PhoneOptions, Seen, Watcher},
+    link::LinkOptions,
+    phone::{NoEvent, Phone, PhoneOptions},
 };
 use relay_protocol::{event::INTEREST, limits::TIMELINE_INTEREST_RENEWAL};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::timeout;
-
-const SOON: Policy = Policy { first: Duration::from_millis(1), max: Duration::from_millis(1) };
 
 const PING: &str = r#"{"type":"ping","payload":{}}"#;
 /// Longer than a round trip takes.
@@ -34,17 +30,8 @@ async fn connected(relay: &FakeRelay) -> (Phone, Peer) {
     (phone.unwrap(), peer)
 }
 
-async fn watching(relay: &FakeRelay, session: &str) -> (Watcher, Peer) {
-    let (phone, peer) = connected(relay).await;
-    (Watcher::new(options(relay), phone, session.to_owned(), SOON), peer)
-}
-
 fn interest(session: &str, active: bool) -> Value {
     json!({"eventType": INTEREST, "payload": {"appSessionId": session, "active": active}})
-}
-
-async fn next(watcher: &mut Watcher) -> Seen {
-    timeout(PATIENCE, watcher.next()).await.expect("something is seen").expect("trying again can help")
 }
 
 #[tokio::test]
@@ -133,54 +120,4 @@ async fn a_program_that_takes_no_events_learns_how_many_it_missed_and_its_calls_
     for number in missed..SENT {
         assert_eq!(watch.next().await.unwrap().payload.get(), format!(r#"{{"number":{number}}}"#));
     }
-}
-
-#[tokio::test]
-async fn a_watcher_comes_back_with_its_session_and_takes_its_lease_anew() {
-    let relay = FakeRelay::start().await;
-    let (mut watcher, mut peer) = watching(&relay, "s").await;
-    assert!(matches!(next(&mut watcher).await, Seen::Watching(registered) if !registered.resumed));
-    assert_eq!(peer.expect("event").await, interest("s", true));
-    peer.send_frame("event", json!({"eventType": "x", "payload": {}})).await;
-    assert!(matches!(next(&mut watcher).await, Seen::Event(event) if event.event_type == "x"));
-    drop(peer);
-    assert!(matches!(next(&mut watcher).await, Seen::Waiting { cause: Cause::Ended(Ended::Lost(_)), .. }));
-    assert!(!watcher.is_watching());
-
-    let refused = async {
-        let mut peer = relay.accept().await;
-        assert_eq!(peer.expect("register").await["resumeToken"], "token-1");
-        peer.refuse("deviceLookupUnavailable", true).await;
-        peer
-    };
-    let (seen, _peer) = tokio::join!(next(&mut watcher), refused);
-    assert!(matches!(seen, Seen::Waiting { cause: Cause::Open(_), .. }));
-
-    let resumed = async {
-        let mut peer = relay.accept().await;
-        assert_eq!(peer.expect("register").await["resumeToken"], "token-1");
-        peer.answer_register("resumed", 1).await;
-        peer
-    };
-    let (seen, mut peer) = tokio::join!(next(&mut watcher), resumed);
-    assert!(matches!(seen, Seen::Watching(registered) if registered.resumed));
-    assert_eq!(peer.expect("event").await, interest("s", true), "the lease again");
-    let ((), code) = tokio::join!(watcher.close(), async {
-        assert_eq!(peer.expect("event").await, interest("s", false));
-        peer.closed_with().await
-    });
-    assert_eq!(code, Some(1000));
-}
-
-#[tokio::test]
-async fn a_watcher_tells_refusals_and_ends_where_trying_again_does_not_help() {
-    let relay = FakeRelay::start().await;
-    let (mut watcher, mut peer) = watching(&relay, "s").await;
-    next(&mut watcher).await;
-    peer.refuse("invalidPayload", false).await;
-    let expected = ErrorFrame { code: "invalidPayload".to_owned(), message: "m".to_owned(), retryable: false };
-    assert!(matches!(next(&mut watcher).await, Seen::Refused(refusal) if refusal == expected));
-    peer.close(4002, "replaced").await;
-    let cause = timeout(PATIENCE, watcher.next()).await.unwrap().unwrap_err();
-    assert!(matches!(cause, Cause::Ended(ended) if ended.code() == 4002));
 }

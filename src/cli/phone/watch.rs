@@ -7,10 +7,11 @@ use crate::{
     signals::EndSignals,
 };
 use relay_endpoints::{
-    backoff::Policy,
     frame::{Event, Registered},
-    link::Cause,
-    phone::{Seen, Watcher},
+    phone::{
+        Client, NoEvent,
+        client::{Status, Watch},
+    },
 };
 use relay_protocol::{event::BaseSession, limits::SESSION_ID_BYTES_MAX};
 use std::{
@@ -76,16 +77,16 @@ pub(super) async fn run(args: Args, mut dialer: Dialer) -> Result<(), CliError> 
             duration = over => Stop::TimeIsOver(duration),
         }
     });
-    let phone = tokio::select! {
+    let client = tokio::select! {
         stop = &mut stop => return stopped(&stop, false),
-        phone = dialer.connect() => phone?,
+        client = dialer.connect() => client?,
     };
-    let mut watcher = Watcher::new(dialer.options.clone(), phone, args.session.clone(), Policy::default());
+    let watch = client.watch_with(&args.session, None);
     let outcome = tokio::select! {
-        stop = &mut stop => stopped(&stop, watcher.is_watching()),
-        outcome = show(&mut watcher, &args.session, &dialer) => outcome,
+        stop = &mut stop => stopped(&stop, client.status().borrow().is_connected()),
+        outcome = show(&client, watch, &args.session, &dialer) => outcome,
     };
-    watcher.close().await;
+    client.close().await;
     outcome
 }
 
@@ -96,36 +97,55 @@ fn stopped(stop: &Stop, is_watching: bool) -> Result<(), CliError> {
     }
 }
 
-/// Prints what the watcher sees. Ends well when standard output has no reader any longer.
-async fn show(watcher: &mut Watcher, session: &str, dialer: &Dialer) -> Result<(), CliError> {
-    let why = |cause: &Cause| why_away(cause, &dialer.url, dialer.who);
+/// Prints what comes. Ends well when standard output has no reader any longer.
+async fn show(client: &Client, mut watch: Watch, session: &str, dialer: &Dialer) -> Result<(), CliError> {
+    let (mut refusals, mut registered, mut status) = (client.refusals(), client.registered(), client.status());
     let mut output = stdout();
     let mut last_wait = String::new();
     loop {
-        match watcher.next().await {
-            Ok(Seen::Event(event)) => match print_line(&mut output, &event).await {
-                Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
-                Err(error) => return Err(CliError::failed(format!("standard output: {error}"))),
-            },
-            Ok(Seen::Watching(registered)) => {
-                last_wait.clear();
-                tell(watching(session, &registered));
-            }
-            Ok(Seen::Missed(count)) => tell(format_args!("{count} events are missing here: they came faster than they were taken")),
-            Ok(Seen::Refused(refusal)) => {
+        tokio::select! {
+            // What came over a connection is told before its end.
+            biased;
+            Ok(()) = refusals.changed() => if let Some(refusal) = &*refusals.borrow_and_update() {
                 return Err(CliError::refused(refusal.retryable, format!("the relay refused to let this phone watch: {refusal}")));
-            }
-            Ok(Seen::Waiting { cause, .. }) => {
+            },
+            Ok(()) = registered.changed() => if let Some(registered) = &*registered.borrow_and_update() {
+                last_wait.clear();
+                tell(watching(session, registered));
+            },
+            event = watch.next() => match event {
+                Ok(event) => match print_line(&mut output, &event).await {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+                    Err(error) => return Err(CliError::failed(format!("standard output: {error}"))),
+                },
+                Err(NoEvent::Missed(count)) => tell(format_args!("{count} events are missing here: they came faster than they were taken")),
+                Err(NoEvent::Ended) => return ended(&status.borrow(), dialer),
+            },
+            Ok(()) = status.changed() => if let Status::Reconnecting { cause, .. } = &*status.borrow_and_update() {
                 // A hint's second line would make two lines of one change, and an attempt that failed like the one before is no change.
-                let wait = format!("not connected: {}; trying again", why(&cause).replace('\n', "; "));
+                let wait = format!("not connected: {}; trying again", why_away(cause, &dialer.url, dialer.who).replace('\n', "; "));
                 if wait != last_wait {
                     tell(&wait);
                     last_wait = wait;
                 }
-            }
-            Err(cause) => return Err(CliError::Failed(why(&cause))),
+            },
         }
+    }
+}
+
+/// Why there will be no more events.
+fn ended(status: &Status, dialer: &Dialer) -> Result<(), CliError> {
+    match status {
+        Status::Ended(cause) => Err(CliError::Failed(why_away(cause, &dialer.url, dialer.who))),
+        Status::Connecting
+        | Status::Reconnecting { .. }
+        | Status::Verifying
+        | Status::DesktopReconnecting
+        | Status::DesktopOffline
+        | Status::Ready
+        | Status::HistoryUnavailable(_)
+        | Status::Closed => Err(CliError::failed("the phone stopped")),
     }
 }
 
