@@ -151,7 +151,7 @@ async fn call_patiently(client: &Client, request: &Request, as_json: bool, diale
 /// One call. It outlives its connection, which is told.
 async fn call(client: &Client, request: Request, dialer: &Dialer) -> Result<Box<RawValue>, Failure> {
     let mut call = client.call(request)?;
-    let mut status = client.status();
+    let (mut status, mut absence) = (client.status(), Absence::default());
     loop {
         tokio::select! {
             biased;
@@ -161,8 +161,7 @@ async fn call(client: &Client, request: Request, dialer: &Dialer) -> Result<Box<
                 Step::Final(result) => return Ok(result),
             },
             Ok(()) = status.changed() => if let Status::Reconnecting { cause, .. } = &*status.borrow_and_update() {
-                let why = why_away(cause, &dialer.url, dialer.who);
-                tell(format_args!("not connected: {}; an answer can still come", why.replace('\n', "; ")));
+                absence.tell(&why_away(cause, &dialer.url, dialer.who), "an answer can still come");
             },
         }
     }
@@ -193,6 +192,23 @@ impl Dialer {
 /// Tells somebody at the terminal. Nobody is left to tell when standard error is gone.
 fn tell(text: impl Display) {
     let _ = writeln!(stderr(), "{text}");
+}
+
+/// Tells of a connection that is gone: one line a change. An attempt that failed like the one before is no change.
+#[derive(Default)]
+struct Absence {
+    told: String,
+}
+
+impl Absence {
+    fn tell(&mut self, why: &str, outlook: &str) {
+        // A hint's second line would make two lines of one change.
+        let line = format!("not connected: {}; {outlook}", why.replace('\n', "; "));
+        if line != self.told {
+            tell(&line);
+            self.told = line;
+        }
+    }
 }
 
 /// How long to go on trying, and how often.

@@ -1,6 +1,6 @@
 //! `relay phone … watch`: the timeline of one session as lines of JSON, until Ctrl-C.
 
-use super::{Dialer, tell};
+use super::{Absence, Dialer, tell};
 use crate::{
     cli::{CliError, explain::why_away, help_end},
     config::Period,
@@ -101,7 +101,7 @@ fn stopped(stop: &Stop, is_watching: bool) -> Result<(), CliError> {
 async fn show(client: &Client, mut watch: Watch, session: &str, dialer: &Dialer) -> Result<(), CliError> {
     let (mut refusals, mut registered, mut status) = (client.refusals(), client.registered(), client.status());
     let mut output = stdout();
-    let mut last_wait = String::new();
+    let mut absence = Absence::default();
     loop {
         tokio::select! {
             // What came over a connection is told before its end.
@@ -110,7 +110,7 @@ async fn show(client: &Client, mut watch: Watch, session: &str, dialer: &Dialer)
                 return Err(CliError::refused(refusal.retryable, format!("the relay refused to let this phone watch: {refusal}")));
             },
             Ok(()) = registered.changed() => if let Some(registered) = &*registered.borrow_and_update() {
-                last_wait.clear();
+                absence = Absence::default();
                 tell(watching(session, registered));
             },
             event = watch.next() => match event {
@@ -123,12 +123,7 @@ async fn show(client: &Client, mut watch: Watch, session: &str, dialer: &Dialer)
                 Err(NoEvent::Ended) => return ended(&status.borrow(), dialer),
             },
             Ok(()) = status.changed() => if let Status::Reconnecting { cause, .. } = &*status.borrow_and_update() {
-                // A hint's second line would make two lines of one change, and an attempt that failed like the one before is no change.
-                let wait = format!("not connected: {}; trying again", why_away(cause, &dialer.url, dialer.who).replace('\n', "; "));
-                if wait != last_wait {
-                    tell(&wait);
-                    last_wait = wait;
-                }
+                absence.tell(&why_away(cause, &dialer.url, dialer.who), "trying again");
             },
         }
     }
