@@ -256,6 +256,31 @@ async fn a_key_is_forgotten_48_hours_after_its_reply_was_stored() {
 }
 
 #[tokio::test]
+async fn a_reply_that_a_restarted_process_repeats_is_forgotten_no_later() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.copy(METHOD, "k", "{}", ok("1")).await.1, Ran::Yes);
+    rig.restart();
+    rig.at(START + KEPT - 1);
+    let (reply, ran) = rig.copy(METHOD, "k", "{}", ok("2")).await;
+    assert_eq!((text(&reply), ran), (Ok("1"), Ran::No));
+    rig.at(START + KEPT);
+    let (reply, ran) = rig.copy(METHOD, "k", "{}", ok("3")).await;
+    assert_eq!((text(&reply), ran), (Ok("3"), Ran::Yes));
+}
+
+#[tokio::test]
+async fn a_clock_that_is_wrong_for_a_while_makes_no_reply_be_forgotten_early() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.copy(METHOD, "k", "{}", ok("1")).await.1, Ran::Yes);
+    rig.at(START - KEPT / 2);
+    assert_eq!(rig.copy(METHOD, "another", "{}", ok("1")).await.1, Ran::Yes);
+    rig.restart();
+    rig.at(START + KEPT - 1);
+    let (reply, ran) = rig.copy(METHOD, "k", "{}", ok("2")).await;
+    assert_eq!((text(&reply), ran), (Ok("1"), Ran::No));
+}
+
+#[tokio::test]
 async fn at_most_32_copies_wait_for_one() {
     let rig = Rig::new();
     let first = rig.running(METHOD, "k").await;
