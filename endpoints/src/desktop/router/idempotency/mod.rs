@@ -14,6 +14,8 @@
 mod durable;
 mod memory;
 #[cfg(test)]
+mod model_test;
+#[cfg(test)]
 mod tests;
 
 pub use durable::OpenError;
