@@ -88,10 +88,10 @@ pub(super) enum Claimed {
     Run,
     /// Somebody else has the key, and may be running.
     Running,
-    /// It has finished with this reply.
-    Finished(Reply),
-    /// Whether it ran is unknown.
-    Unknown,
+    /// It has finished with this reply, which was stored then (epoch milliseconds).
+    Finished(Reply, i64),
+    /// Whether it ran is unknown, which was stored then (epoch milliseconds).
+    Unknown(i64),
     /// The key was used with other params.
     OtherParams,
     /// There is no room for another key.
@@ -196,6 +196,7 @@ struct Row {
     fingerprint: Vec<u8>,
     state: String,
     lease_expires_at: i64,
+    expires_at: i64,
     reply: Option<String>,
 }
 
@@ -242,18 +243,23 @@ fn decide(
     if row.fingerprint != fingerprint.0 {
         return Ok(Claimed::OtherParams);
     }
+    let stored_at = row.expires_at - kept;
     match (row.state.as_str(), row.reply) {
-        ("result", Some(reply)) => Ok(RawValue::from_string(reply).map_or(Claimed::Unknown, |reply| Claimed::Finished(Ok(reply)))),
-        ("error", Some(reply)) => {
-            Ok(RawValue::from_string(reply).map_or(Claimed::Unknown, |reply| Claimed::Finished(Err(RpcError::from_raw(reply)))))
-        }
+        ("result", Some(reply)) => Ok(match RawValue::from_string(reply) {
+            Ok(result) => Claimed::Finished(Ok(result), stored_at),
+            Err(_damaged) => Claimed::Unknown(stored_at),
+        }),
+        ("error", Some(reply)) => Ok(match RawValue::from_string(reply) {
+            Ok(error) => Claimed::Finished(Err(RpcError::from_raw(error)), stored_at),
+            Err(_damaged) => Claimed::Unknown(stored_at),
+        }),
         ("running", _) if !is_replay_safe && now < row.lease_expires_at => Ok(Claimed::Running),
         ("running", _) if !is_replay_safe => {
             transaction.execute(
                 "UPDATE remote_rpc_idempotency SET state = 'unknown', expires_at = ?2 WHERE id = ?1",
                 params![row.id, now + kept],
             )?;
-            Ok(Claimed::Unknown)
+            Ok(Claimed::Unknown(now))
         }
         ("running" | "retryable", _) => {
             transaction.execute(
@@ -262,14 +268,15 @@ fn decide(
             )?;
             Ok(Claimed::Run)
         }
-        _ => Ok(Claimed::Unknown),
+        _ => Ok(Claimed::Unknown(stored_at)),
     }
 }
 
-/// Removes what has expired, of this key and some of all, and brings back what a clock that was wrong put too far into the future: no
-/// lease ends later than one that begins now.
+/// Removes what has expired, of this key and some of all, and brings back a lease that a clock that was wrong put too far into the
+/// future: none ends later than one that begins now, and what it ends in never runs. A reply stays until its time by any clock, as one
+/// that is forgotten early runs twice.
 fn prune(transaction: &Transaction<'_>, scope: &Scope, now: i64) -> rusqlite::Result<()> {
-    let (lease, kept) = (milliseconds(CLAIM_LEASE), milliseconds(CLAIM_KEPT));
+    let lease = milliseconds(CLAIM_LEASE);
     let Scope { user, device, method, key } = scope;
     transaction
         .prepare_cached(
@@ -285,9 +292,10 @@ fn prune(transaction: &Transaction<'_>, scope: &Scope, now: i64) -> rusqlite::Re
         .execute(params![now, PRUNED_AT_ONCE])?;
     transaction
         .prepare_cached(
-            "UPDATE remote_rpc_idempotency SET expires_at = ?2, lease_expires_at = min(lease_expires_at, ?1) WHERE expires_at > ?2",
+            "UPDATE remote_rpc_idempotency SET lease_expires_at = ?5
+             WHERE user_id = ?1 AND device = ?2 AND method = ?3 AND idempotency_key = ?4 AND state = 'running' AND lease_expires_at > ?5",
         )?
-        .execute(params![now + lease, now + lease + kept])?;
+        .execute(params![user.to_string(), device, method, key, now + lease])?;
     Ok(())
 }
 
@@ -295,11 +303,18 @@ fn find(transaction: &Transaction<'_>, scope: &Scope) -> rusqlite::Result<Option
     let Scope { user, device, method, key } = scope;
     transaction
         .prepare_cached(
-            "SELECT id, fingerprint, state, lease_expires_at, reply FROM remote_rpc_idempotency
+            "SELECT id, fingerprint, state, lease_expires_at, expires_at, reply FROM remote_rpc_idempotency
              WHERE user_id = ?1 AND device = ?2 AND method = ?3 AND idempotency_key = ?4",
         )?
         .query_row(params![user.to_string(), device, method, key], |row| {
-            Ok(Row { id: row.get(0)?, fingerprint: row.get(1)?, state: row.get(2)?, lease_expires_at: row.get(3)?, reply: row.get(4)? })
+            Ok(Row {
+                id: row.get(0)?,
+                fingerprint: row.get(1)?,
+                state: row.get(2)?,
+                lease_expires_at: row.get(3)?,
+                expires_at: row.get(4)?,
+                reply: row.get(5)?,
+            })
         })
         .optional()
 }

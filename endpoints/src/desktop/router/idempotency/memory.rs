@@ -40,7 +40,7 @@ struct Finished {
     owner: Uuid,
     fingerprint: Fingerprint,
     reply: Reply,
-    /// Epoch milliseconds.
+    /// When the file stored it, in epoch milliseconds.
     at: i64,
 }
 
@@ -69,12 +69,12 @@ impl Registry {
         Look::Claimed
     }
 
-    /// The owner's copy has ended with `reply`, which those who wait get; repeats get `kept`, or run.
-    pub(super) fn settle(&mut self, scope: &Scope, owner: Uuid, reply: Reply, kept: Option<Reply>, now: i64) {
+    /// The owner's copy has ended with `reply`, which those who wait get; repeats get `kept`, stored at `at`, or run.
+    pub(super) fn settle(&mut self, scope: &Scope, owner: Uuid, reply: Reply, kept: Option<Reply>, at: i64) {
         let Some(running) = self.take(scope, owner) else { return };
         running.reply.send_replace(Some(reply));
         let Some(kept) = kept else { return };
-        self.finished.insert(scope.clone(), Finished { owner, fingerprint: running.fingerprint, reply: kept, at: now });
+        self.finished.insert(scope.clone(), Finished { owner, fingerprint: running.fingerprint, reply: kept, at });
         self.order.push_back((scope.clone(), owner));
         while self.finished.len() > FINISHED_CLAIMS_MAX || self.order.len() > 2 * FINISHED_CLAIMS_MAX {
             let Some((oldest, owner)) = self.order.pop_front() else { break };

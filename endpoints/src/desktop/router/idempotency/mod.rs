@@ -14,6 +14,8 @@
 mod durable;
 mod memory;
 #[cfg(test)]
+mod model_test;
+#[cfg(test)]
 mod tests;
 
 pub use durable::OpenError;
@@ -169,8 +171,9 @@ impl Claim {
         let claimed = durable.claim(self.scope.clone(), self.fingerprint, self.owner, self.is_replay_safe(), (self.shared.clock)()).await;
         let (reply, fate) = match claimed {
             Ok(Claimed::Run) => return self.run(work).await,
-            Ok(Claimed::Finished(reply)) => (reply, Fate::Keep),
-            Ok(Claimed::Unknown) => (refused(&unknown()), Fate::Keep),
+            // For as long as the file keeps it, and not from now on.
+            Ok(Claimed::Finished(reply, stored_at)) => return self.settle(reply, Fate::Keep, stored_at),
+            Ok(Claimed::Unknown(stored_at)) => return self.settle(refused(&unknown()), Fate::Keep, stored_at),
             // The row may change, and only the file knows.
             Ok(Claimed::Running) => (refused(&running()), Fate::Forget),
             Ok(Claimed::OtherParams) => (refused(&conflict()), Fate::Forget),
@@ -183,7 +186,8 @@ impl Claim {
                 (refused(&error), Fate::Forget)
             }
         };
-        self.settle(reply, fate)
+        let now = (self.shared.clock)();
+        self.settle(reply, fate, now)
     }
 
     async fn run(self, work: impl Future<Output = Reply> + Send) -> Reply {
@@ -196,10 +200,11 @@ impl Claim {
             Fate::Forget => Some(Kept::Retryable),
         };
         let released = kept.is_none();
-        let stored = self.shared.durable.finish(self.scope.clone(), self.owner, kept, (self.shared.clock)()).await;
+        let now = (self.shared.clock)();
+        let stored = self.shared.durable.finish(self.scope.clone(), self.owner, kept, now).await;
         match stored {
-            Ok(true) if released => self.settle(reply, Fate::Forget),
-            Ok(true) => self.settle(reply, fate),
+            Ok(true) if released => self.settle(reply, Fate::Forget, now),
+            Ok(true) => self.settle(reply, fate, now),
             failed => {
                 match failed {
                     Err(error) => tracing::error!(%error, method = self.scope.method, "the reply of a mutation could not be stored"),
@@ -207,7 +212,7 @@ impl Claim {
                 }
                 // One that is replay-safe may be sent again and run again.
                 let fate = if self.is_replay_safe() { Fate::Forget } else { Fate::Keep };
-                self.settle(refused(&unknown()), fate)
+                self.settle(refused(&unknown()), fate, now)
             }
         }
     }
@@ -215,22 +220,22 @@ impl Claim {
     /// Nothing has run: gives the claim back, and the reply to those who wait.
     pub fn abandon(self, reply: Reply) {
         // Whoever gives it back has the reply already.
-        let _ = self.settle(reply, Fate::Forget);
+        let now = (self.shared.clock)();
+        let _ = self.settle(reply, Fate::Forget, now);
     }
 
     fn is_replay_safe(&self) -> bool {
         REPLAY_SAFE.contains(&self.scope.method)
     }
 
-    /// Gives the reply to those who wait, and to repeats what it is good for.
-    fn settle(self, reply: Reply, fate: Fate) -> Reply {
+    /// Gives the reply to those who wait, and to repeats what it is good for, until it has been stored for as long as replies are.
+    fn settle(self, reply: Reply, fate: Fate, stored_at: i64) -> Reply {
         let kept = match fate {
             Fate::Keep => Some(reply.clone()),
             Fate::Unknown => Some(refused(&unknown())),
             Fate::Forget => None,
         };
-        let now = (self.shared.clock)();
-        self.shared.memory().settle(&self.scope, self.owner, reply.clone(), kept, now);
+        self.shared.memory().settle(&self.scope, self.owner, reply.clone(), kept, stored_at);
         reply
     }
 }

@@ -20,24 +20,24 @@ use relay_protocol::{
     limits::desktop::{CLAIM_ROWS_MAX, CLAIM_WAITERS_MAX, FINISHED_CLAIMS_MAX, RUNNING_CLAIMS_MAX},
 };
 
-const START: i64 = 1_789_214_400_000;
-const LEASE: i64 = 5 * 60 * 1_000;
-const KEPT: i64 = 48 * 60 * 60 * 1_000;
-const METHOD: &str = "session.rename";
-const SUBMIT: &str = "run.chatOutboxSubmit";
+pub(super) const START: i64 = 1_789_214_400_000;
+pub(super) const LEASE: i64 = 5 * 60 * 1_000;
+pub(super) const KEPT: i64 = 48 * 60 * 60 * 1_000;
+pub(super) const METHOD: &str = "session.rename";
+pub(super) const SUBMIT: &str = "run.chatOutboxSubmit";
 const APPEND: &str = "files.appendChatAttachmentUploadChunk";
 /// Names the file to a process that is to be killed.
 const FILE_VARIABLE: &str = "RELAY_TEST_IDEMPOTENCY_FILE";
 
 /// A desktop's file, and the time.
-struct Rig {
+pub(super) struct Rig {
     now: Arc<AtomicI64>,
     idempotency: Idempotency,
     folder: TempDir,
 }
 
 impl Rig {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let now = Arc::new(AtomicI64::new(START));
         let idempotency = open(&folder.path().join("keys.db"), &now);
@@ -53,11 +53,11 @@ impl Rig {
         open(&self.path(), &self.now)
     }
 
-    fn restart(&mut self) {
+    pub(super) fn restart(&mut self) {
         self.idempotency = self.again();
     }
 
-    fn at(&self, milliseconds: i64) {
+    pub(super) fn at(&self, milliseconds: i64) {
         self.now.store(milliseconds, Relaxed);
     }
 
@@ -67,18 +67,23 @@ impl Rig {
     }
 
     /// One copy, which answers `reply` if it runs.
-    async fn copy(&self, method: &'static str, key: &str, params: &str, reply: Reply) -> (Reply, Ran) {
+    pub(super) async fn copy(&self, method: &'static str, key: &str, params: &str, reply: Reply) -> (Reply, Ran) {
         copy(&self.idempotency, method, key, params, reply).await
     }
 
     /// A copy that never ends by itself, once it runs.
     async fn running(&self, method: &'static str, key: &str) -> JoinHandle<()> {
-        running(&self.idempotency, method, key).await
+        running(&self.idempotency, method, key, "{}").await
+    }
+
+    /// The same with other params.
+    pub(super) async fn running_with(&self, method: &'static str, key: &str, params: &str) -> JoinHandle<()> {
+        running(&self.idempotency, method, key, params).await
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ran {
+pub(super) enum Ran {
     Yes,
     No,
 }
@@ -126,8 +131,8 @@ async fn claim_execute(claim: Claim, work: impl Future<Output = Reply>) -> Reply
     tokio::join!(claim.execute(elsewhere), here).0
 }
 
-async fn running(idempotency: &Idempotency, method: &'static str, key: &str) -> JoinHandle<()> {
-    let Admission::Run(claim) = admit(idempotency, method, key, "{}") else { panic!("it may not run") };
+async fn running(idempotency: &Idempotency, method: &'static str, key: &str, params: &str) -> JoinHandle<()> {
+    let Admission::Run(claim) = admit(idempotency, method, key, params) else { panic!("it may not run") };
     let (runs, does_run) = tokio::sync::oneshot::channel();
     let task = tokio::spawn(async move {
         claim
@@ -142,7 +147,7 @@ async fn running(idempotency: &Idempotency, method: &'static str, key: &str) -> 
     task
 }
 
-async fn cut_off(copy: JoinHandle<()>) {
+pub(super) async fn cut_off(copy: JoinHandle<()>) {
     copy.abort();
     assert!(copy.await.unwrap_err().is_cancelled());
 }
@@ -151,15 +156,15 @@ fn raw(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.to_owned()).unwrap()
 }
 
-fn ok(text: &str) -> Reply {
+pub(super) fn ok(text: &str) -> Reply {
     Ok(raw(text))
 }
 
-fn text(reply: &Reply) -> Result<&str, i64> {
+pub(super) fn text(reply: &Reply) -> Result<&str, i64> {
     reply.as_ref().map(|result| result.get()).map_err(|error| error.code)
 }
 
-fn code(error: DesktopError) -> Result<&'static str, i64> {
+pub(super) fn code(error: DesktopError) -> Result<&'static str, i64> {
     Err(error.code().into())
 }
 
@@ -253,6 +258,31 @@ async fn a_key_is_forgotten_48_hours_after_its_reply_was_stored() {
     assert_eq!(rig.copy(METHOD, "in memory", "{}", ok("2")).await.1, Ran::Yes);
     rig.restart();
     assert_eq!(rig.copy(METHOD, "on disk", "{}", ok("2")).await.1, Ran::Yes);
+}
+
+#[tokio::test]
+async fn a_reply_that_a_restarted_process_repeats_is_forgotten_no_later() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.copy(METHOD, "k", "{}", ok("1")).await.1, Ran::Yes);
+    rig.restart();
+    rig.at(START + KEPT - 1);
+    let (reply, ran) = rig.copy(METHOD, "k", "{}", ok("2")).await;
+    assert_eq!((text(&reply), ran), (Ok("1"), Ran::No));
+    rig.at(START + KEPT);
+    let (reply, ran) = rig.copy(METHOD, "k", "{}", ok("3")).await;
+    assert_eq!((text(&reply), ran), (Ok("3"), Ran::Yes));
+}
+
+#[tokio::test]
+async fn a_clock_that_is_wrong_for_a_while_makes_no_reply_be_forgotten_early() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.copy(METHOD, "k", "{}", ok("1")).await.1, Ran::Yes);
+    rig.at(START - KEPT / 2);
+    assert_eq!(rig.copy(METHOD, "another", "{}", ok("1")).await.1, Ran::Yes);
+    rig.restart();
+    rig.at(START + KEPT - 1);
+    let (reply, ran) = rig.copy(METHOD, "k", "{}", ok("2")).await;
+    assert_eq!((text(&reply), ran), (Ok("1"), Ran::No));
 }
 
 #[tokio::test]
@@ -468,7 +498,7 @@ async fn a_clock_that_is_set_back_makes_no_lease_longer_than_one_that_begins_now
 async fn a_process_that_works_for_ever() {
     let Some(path) = std::env::var_os(FILE_VARIABLE) else { return };
     let idempotency = open(Path::new(&path), &Arc::new(AtomicI64::new(START)));
-    let _copies = (running(&idempotency, METHOD, "k").await, running(&idempotency, SUBMIT, "k").await);
+    let _copies = (running(&idempotency, METHOD, "k", "{}").await, running(&idempotency, SUBMIT, "k", "{}").await);
     copy(&idempotency, METHOD, "finished", "{}", ok("1")).await.0.unwrap();
     println!("\nclaimed");
     pending::<()>().await;
