@@ -4,6 +4,7 @@ mod checks;
 mod deadlines;
 mod detached;
 mod judgement;
+mod keys;
 
 use super::{Figures, HandlerError, Namespace, Router};
 use crate::{
