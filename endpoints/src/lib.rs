@@ -6,6 +6,7 @@
 //! * [`link`]: one registered websocket, frames as text in and out.
 //! * [`desktop`]: a desktop that answers requests and comes back after losing its socket.
 //! * [`phone`]: a phone that calls a desktop and watches one of its sessions.
+//! * [`compatibility`]: whether this version may connect at all, asked beforehand.
 //! * [`devices`], [`api_keys`]: the account's devices and API keys over HTTP.
 //! * [`admin`]: the admin listener's calls about the process.
 //!
@@ -18,6 +19,7 @@ pub mod api;
 pub mod api_keys;
 pub mod backoff;
 mod clock;
+pub mod compatibility;
 pub mod desktop;
 pub mod devices;
 pub mod event;

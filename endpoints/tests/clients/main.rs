@@ -1,8 +1,10 @@
 //! The clients against a small server that speaks the relay's frames.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod compatibility;
 mod desktop;
 mod devices;
+mod events;
 mod fake_relay;
 mod link;
 mod phone;
