@@ -19,13 +19,17 @@ fn start(relay: &FakeRelay) -> (Publisher, Running) {
 
 /// Tells the desktop of an interest, and waits until it has heard it.
 async fn tell(peer: &mut Peer, revision: u64, session: &str, generation: Option<&str>) {
+    send_interest(peer, revision, session, generation).await;
+    heard(peer).await;
+}
+
+async fn send_interest(peer: &mut Peer, revision: u64, session: &str, generation: Option<&str>) {
     let (active, expires_in) = (generation.is_some(), generation.map(|_| TTL_MS));
     let payload = json!({
         "appSessionId": session, "active": active, "expiresAt": active.then_some(1), "expiresInMs": expires_in,
         "authorizationGeneration": generation, "revision": revision, "relayInstanceId": Uuid::from_u128(200)
     });
     peer.send_frame("event", json!({"eventType": "chat:timeline-interest-updated", "payload": payload})).await;
-    heard(peer).await;
 }
 
 /// Waits until the desktop has read what was sent to it. What it sends by itself meanwhile is lost.
@@ -120,7 +124,7 @@ async fn the_demo_timeline_runs_while_a_session_is_watched_and_ends_with_its_des
     let (publisher, running) = start(&relay);
     let demo = tokio::spawn(DemoTimeline::default().run(publisher.clone(), Duration::from_millis(1)));
     let (mut peer, _register) = relay.accept_registered().await;
-    tell(&mut peer, 1, "s", Some("g")).await;
+    send_interest(&mut peer, 1, "s", Some("g")).await;
     let mut seen = Vec::new();
     while seen.last().is_none_or(|(kind, _)| kind != "demo:tick") {
         let event = peer.expect("event").await;
@@ -132,9 +136,9 @@ async fn the_demo_timeline_runs_while_a_session_is_watched_and_ends_with_its_des
             seen.push((event["eventType"].as_str().unwrap().to_owned(), None));
         }
     }
-    // The first draft may have been lost with the wait for the interest.
+    // A draft may take the place of the one before it.
     let [drafts @ .., entry, _tick] = seen.as_slice() else { panic!("{seen:?}") };
-    assert!(drafts.len() >= 3 && drafts.iter().all(|draft| *draft == ("draft".to_owned(), Some(json!("demo:draft")))), "{seen:?}");
+    assert!(!drafts.is_empty() && drafts.iter().all(|draft| *draft == ("draft".to_owned(), Some(json!("demo:draft")))), "{seen:?}");
     assert_eq!(*entry, ("entry".to_owned(), None));
 
     tell(&mut peer, 2, "s", None).await;
