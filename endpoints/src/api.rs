@@ -62,17 +62,22 @@ impl Error for ApiError {}
 pub(crate) struct Api {
     http: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     address: RelayAddress,
-    bearer: HeaderValue,
+    bearer: Option<HeaderValue>,
 }
 
 impl Api {
     /// A client; nothing is sent yet.
     pub(crate) fn new(address: RelayAddress, token: String) -> Result<Self, ApiError> {
-        let tls = if address.is_secure() { tls::trusting().map_err(|error| no_answer(&error))? } else { tls::trusting_nobody() };
         let mut bearer = HeaderValue::try_from(format!("Bearer {token}")).map_err(|error| no_answer(&error))?;
         bearer.set_sensitive(true);
+        Ok(Api { bearer: Some(bearer), ..Api::anonymous(address)? })
+    }
+
+    /// A client for the calls that ask for no token.
+    pub(crate) fn anonymous(address: RelayAddress) -> Result<Self, ApiError> {
+        let tls = if address.is_secure() { tls::trusting().map_err(|error| no_answer(&error))? } else { tls::trusting_nobody() };
         let https = HttpsConnectorBuilder::new().with_tls_config((*tls).clone()).https_or_http().enable_http1().build();
-        Ok(Api { http: Client::builder(TokioExecutor::new()).build(https), address, bearer })
+        Ok(Api { http: Client::builder(TokioExecutor::new()).build(https), address, bearer: None })
     }
 
     /// A call that is answered without a body.
@@ -89,8 +94,11 @@ impl Api {
     }
 
     async fn send(&self, method: Method, path: &str, body: Option<&impl Serialize>) -> Result<(StatusCode, Vec<u8>), ApiError> {
-        let mut request = Request::builder().method(method).uri(self.address.http(path)).header(AUTHORIZATION, self.bearer.clone());
+        let mut request = Request::builder().method(method).uri(self.address.http(path));
         request = request.header(USER_AGENT, concat!("relay/", env!("CARGO_PKG_VERSION")));
+        if let Some(bearer) = &self.bearer {
+            request = request.header(AUTHORIZATION, bearer.clone());
+        }
         let body = match body {
             Some(body) => {
                 request = request.header(CONTENT_TYPE, "application/json");

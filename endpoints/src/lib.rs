@@ -7,6 +7,7 @@
 //! * [`desktop`]: a desktop that answers requests and comes back after losing its socket.
 //! * [`desktop::router`]: what every desktop does with a request before and behind its handler.
 //! * [`phone`]: a phone that calls a desktop and watches one of its sessions.
+//! * [`compatibility`]: whether this version may connect at all, asked beforehand.
 //! * [`devices`], [`api_keys`]: the account's devices and API keys over HTTP.
 //! * [`admin`]: the admin listener's calls about the process.
 //!
@@ -19,6 +20,7 @@ pub mod api;
 pub mod api_keys;
 pub mod backoff;
 mod clock;
+pub mod compatibility;
 pub mod desktop;
 pub mod devices;
 pub mod event;

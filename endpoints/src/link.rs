@@ -5,6 +5,7 @@
 
 use crate::{
     address::RelayAddress,
+    compatibility::Incompatible,
     frame::{Envelope, ErrorFrame, Register, Registered, encode, kind},
     inbound::{LastInbound, Watched},
     tls,
@@ -238,6 +239,8 @@ pub enum Cause {
     Open(OpenError),
     /// It had one.
     Ended(Ended),
+    /// The relay said beforehand that this version of the application may not connect.
+    Incompatible(Incompatible),
 }
 
 impl Cause {
@@ -246,6 +249,7 @@ impl Cause {
         match self {
             Cause::Open(error) => error.retryable(),
             Cause::Ended(ended) => ended.may_return(),
+            Cause::Incompatible(_) => false,
         }
     }
 }
@@ -255,6 +259,7 @@ impl fmt::Display for Cause {
         match self {
             Cause::Open(error) => error.fmt(f),
             Cause::Ended(ended) => ended.fmt(f),
+            Cause::Incompatible(incompatible) => incompatible.fmt(f),
         }
     }
 }

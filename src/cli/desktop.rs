@@ -12,6 +12,7 @@ use crate::{
     signals::EndSignals,
 };
 use relay_endpoints::{
+    compatibility::this_program,
     desktop::{DemoTimeline, Desktop, DesktopOptions, SampleRouter, State},
     link::LinkOptions,
 };
@@ -55,6 +56,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     let who = Who { role: Role::Desktop, device: args.device, target: None };
     let mut options = DesktopOptions::new(LinkOptions::desktop(url.clone(), token), args.device);
     options.device_name = args.name;
+    options.descriptor = Some(this_program());
     let mut last_line = String::new();
     let print_state = |state: &State| {
         let line = match state {

@@ -58,6 +58,9 @@ pub(super) fn why_away(cause: &Cause, url: &RelayAddress, who: Who) -> String {
             format!("{ended}\nanother program registered {} and took its place", who.device)
         }
         Cause::Ended(ended) => ended.to_string(),
+        Cause::Incompatible(incompatible) => {
+            format!("{incompatible}\nthe relay's rules say so; `relay compat list` shows them to its operator")
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::process::{Output, Stdio};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
     process::{Child, Command},
     time::timeout,
@@ -56,8 +56,18 @@ impl Server {
     }
 
     pub(super) async fn accept(&self) -> Socket {
-        let (stream, _from) = timeout(PATIENCE, self.listener.accept()).await.expect("a client connects").unwrap();
-        accept_async(stream).await.unwrap()
+        loop {
+            let (mut stream, _from) = timeout(PATIENCE, self.listener.accept()).await.expect("a client connects").unwrap();
+            let mut first = [0];
+            timeout(PATIENCE, stream.peek(&mut first)).await.expect("the client says what it wants").unwrap();
+            if first != *b"P" {
+                return accept_async(stream).await.unwrap();
+            }
+            // A desktop's POST asks whether it may connect, which this relay does not know.
+            stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await.unwrap();
+            // Closed under what it still sends, the answer could be lost.
+            let _ = timeout(PATIENCE, stream.read_to_end(&mut Vec::new())).await.expect("the client closes");
+        }
     }
 
     pub(super) async fn accept_registered(&self) -> Socket {

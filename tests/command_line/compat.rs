@@ -85,5 +85,31 @@ fn a_protocol_minimum_is_the_same_for_checks_and_registrations() {
     let refused = finish(&directory, &[&["desktop", "--device", device["deviceId"].as_str().unwrap()], &at[..]].concat());
     assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stderr));
     assert!(text(&refused.stderr).contains("protocolUpdateRequired"), "{}", text(&refused.stderr));
+    // A phone does not ask beforehand.
+    let route = ["phone", "--device", USER, "--desktop", USER, "call", "system.ping"];
+    let refused = finish(&directory, &[&route[..], &at[..]].concat());
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("protocolUpdateRequired"), "{}", text(&refused.stderr));
+    assert_eq!(server.end("-TERM"), Some(0));
+}
+
+/// A version of the application is nothing that the registration looks at: only the check keeps it out, with the operator's words.
+#[test]
+fn a_desktop_whose_version_is_refused_says_so_and_does_not_connect() {
+    let directory = DataDir::new();
+    let server = Server::start(&directory, &["--policy-cache", "0s"]);
+    let compat = |arguments: &[&str]| finish(&directory, &[&["compat"], arguments, &["--admin-url", &server.admin_url]].concat());
+    let minimum = ["add", "--kind", "minimum", "--client", "desktop", "--min-app-version", "999", "--message", "Get 999 at the desk."];
+    assert_eq!(text(&compat(&minimum).stdout), "rule 1 is added\n");
+    // No device has this ID, which only a registration finds out.
+    let desktop = || finish(&directory, &["desktop", "--device", USER, "--url", &server.url, "--user", USER]);
+    let refused = desktop();
+    assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(1), ""), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("unsupportedDesktopVersion: Get 999 at the desk."), "{}", text(&refused.stderr));
+
+    assert_eq!(compat(&["remove", "--id", "1"]).status.code(), Some(0));
+    let unknown = desktop();
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(text(&unknown.stderr).contains("deviceNotFound"), "{}", text(&unknown.stderr));
     assert_eq!(server.end("-TERM"), Some(0));
 }

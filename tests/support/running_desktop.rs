@@ -36,6 +36,11 @@ impl RunningDesktop {
 
     /// Starts one without waiting.
     pub fn spawn(options: DesktopOptions, handler: impl Handler) -> Self {
+        Self::run(Desktop::new(options, handler))
+    }
+
+    /// Runs this one, which the test may have a publisher of.
+    pub fn run(desktop: Desktop<impl Handler>) -> Self {
         let (seen, states) = mpsc::unbounded_channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let stopped = async {
@@ -51,7 +56,7 @@ impl RunningDesktop {
             // A test that looks no longer needs no states.
             let _ = seen.send(state);
         };
-        let task = tokio::spawn(Desktop::new(options, handler).run_until(stopped, on_state));
+        let task = tokio::spawn(desktop.run_until(stopped, on_state));
         RunningDesktop { states, stop: Some(stop), task }
     }
 

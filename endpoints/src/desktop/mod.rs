@@ -7,6 +7,8 @@
 //! events.
 
 mod demo_timeline;
+mod event_buffer;
+mod event_queue;
 mod handler;
 mod interests;
 mod publisher;
@@ -20,13 +22,14 @@ pub use publisher::{Published, Publisher};
 
 use crate::{
     backoff::{Backoff, Policy},
+    compatibility::{Checked, check_desktop},
     event::InterestUpdate,
     frame::{Envelope, ErrorFrame, Event, IncomingRequest, Register, Registered, Resume, RpcError, encode, kind},
     link::{Ended, Link, LinkOptions, LinkSender},
 };
-use publisher::Connected;
+use event_queue::{Connected, Connection, EventQueue};
 use rand::{SeedableRng, rngs::StdRng};
-use relay_protocol::{event::INTEREST_UPDATED, id::DeviceId, limits::PENDING_PER_DESKTOP_MAX};
+use relay_protocol::{compatibility::Descriptor, event::INTEREST_UPDATED, id::DeviceId, limits::PENDING_PER_DESKTOP_MAX};
 use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, watch},
@@ -34,8 +37,8 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Frames waiting for the socket; a handler that replies waits for room.
-const OUTBOUND_FRAMES_MAX: usize = 64;
+/// Replies waiting for the socket; a handler that replies waits for room.
+const REPLIES_MAX: usize = 64;
 /// How long a close frame may take to turn up after the sending side failed.
 const CLOSE_FRAME_WAIT: Duration = Duration::from_secs(1);
 /// JSON-RPC internal error: both of the seed's desktop texts use it.
@@ -54,6 +57,8 @@ pub struct DesktopOptions {
     pub device_name: Option<String>,
     /// What it claims to speak.
     pub relay_protocol_version: String,
+    /// What it says of itself to the compatibility check before each attempt to connect; none: it does not ask.
+    pub descriptor: Option<Descriptor>,
     /// Waits between attempts.
     pub backoff: Policy,
     /// Handlers at a time; a request above it is answered -32603. The relay forwards no more than this either.
@@ -68,6 +73,7 @@ impl DesktopOptions {
             device,
             device_name: None,
             relay_protocol_version: crate::PROTOCOL_VERSION.to_owned(),
+            descriptor: None,
             backoff: Policy::default(),
             handlers_max: PENDING_PER_DESKTOP_MAX,
         }
@@ -118,7 +124,8 @@ impl<H: Handler> Desktop<H> {
         Publisher::new(self.connected.subscribe())
     }
 
-    /// Runs until something that trying again cannot mend: a non-retryable refusal, a policy close (1008), a replacement (4002).
+    /// Runs until something that trying again cannot mend: a non-retryable refusal, a policy close (1008), a replacement
+    /// (4002), a compatibility check that says no.
     pub async fn run(self, on_state: impl FnMut(&State)) -> Cause {
         match self.run_until(std::future::pending(), on_state).await {
             Ok(()) => unreachable!("nothing asks this desktop to stop"),
@@ -130,10 +137,9 @@ impl<H: Handler> Desktop<H> {
     pub async fn run_until(mut self, stop: impl Future<Output = ()>, mut on_state: impl FnMut(&State)) -> Result<(), Cause> {
         let mut stop = pin!(stop);
         loop {
-            let register = self.registration();
             let opened = tokio::select! {
                 () = &mut stop => return Ok(()),
-                opened = Link::open(&self.options.link, register) => opened,
+                opened = self.open() => opened,
             };
             let cause = match opened {
                 Ok((link, registered)) => {
@@ -144,7 +150,7 @@ impl<H: Handler> Desktop<H> {
                     self.backoff.on_link_ended(since.elapsed());
                     Cause::Ended(ended)
                 }
-                Err(error) => Cause::Open(error),
+                Err(cause) => cause,
             };
             if !cause.retryable() {
                 return Err(cause);
@@ -156,6 +162,18 @@ impl<H: Handler> Desktop<H> {
                 () = sleep(wait) => {}
             }
         }
+    }
+
+    /// A registered link, unless the relay says beforehand that there will be none.
+    async fn open(&self) -> Result<(Link, Registered), Cause> {
+        if let Some(descriptor) = &self.options.descriptor {
+            match check_desktop(&self.options.link.address, descriptor).await {
+                Checked::Compatible => {}
+                Checked::Unknown(why) => tracing::debug!(%why, "the compatibility check gave no answer; the registration decides"),
+                Checked::Incompatible(incompatible) => return Err(Cause::Incompatible(incompatible)),
+            }
+        }
+        Link::open(&self.options.link, self.registration()).await.map_err(Cause::Open)
     }
 
     fn registration(&self) -> Register {
@@ -171,11 +189,12 @@ impl<H: Handler> Desktop<H> {
     /// Serves one link: `None` when asked to stop, else how the link ended.
     async fn serve(&mut self, link: Link, stop: &mut (impl Future<Output = ()> + Unpin)) -> Option<Ended> {
         let (mut sender, mut receiver) = link.split();
-        let (outbound, queue) = mpsc::channel(OUTBOUND_FRAMES_MAX);
+        let (outbound, queue) = mpsc::channel(REPLIES_MAX);
+        let events = EventsOfLink(Arc::default());
         // Without interests: the relay tells them behind its answer.
-        self.connected.send_replace(Some(Connected { outbound: outbound.clone(), interests: Interests::default() }));
+        self.connected.send_replace(Some(Connected { events: events.0.clone(), interests: Interests::default() }));
         let ended = {
-            let mut writing = pin!(write(&mut sender, queue));
+            let mut writing = pin!(write(&mut sender, queue, &events.0, self.connected.subscribe()));
             loop {
                 tokio::select! {
                     () = &mut *stop => break None,
@@ -197,6 +216,7 @@ impl<H: Handler> Desktop<H> {
             }
         };
         self.connected.send_replace(None);
+        drop(events);
         if ended.is_none() {
             sender.close().await;
             receiver.ending(CLOSE_FRAME_WAIT).await;
@@ -235,7 +255,10 @@ impl<H: Handler> Desktop<H> {
             match serde_json::from_str::<InterestUpdate>(event.payload.get()) {
                 Ok(update) => {
                     self.connected.send_if_modified(|connected| {
-                        connected.as_mut().is_some_and(|connected| connected.interests.on_update(Instant::now(), update))
+                        let Some(connected) = connected else { return false };
+                        let is_newer = connected.interests.on_update(Instant::now(), update);
+                        connected.events.on_interest();
+                        is_newer
                     });
                 }
                 Err(error) => tracing::warn!(%error, "the relay sent an interest that cannot be read"),
@@ -257,13 +280,25 @@ impl<H: Handler> Desktop<H> {
     }
 }
 
-/// Writes until the socket fails.
-async fn write(sender: &mut LinkSender, mut queue: mpsc::Receiver<String>) -> Ended {
-    while let Some(text) = queue.recv().await {
+/// The events of one link, which end with it however its serving ends.
+struct EventsOfLink(Arc<EventQueue>);
+
+impl Drop for EventsOfLink {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Writes until the socket fails; replies never wait behind events.
+async fn write(sender: &mut LinkSender, mut replies: mpsc::Receiver<String>, events: &EventQueue, connection: Connection) -> Ended {
+    loop {
+        let text = tokio::select! {
+            biased;
+            Some(reply) = replies.recv() => reply,
+            event = events.next(&connection) => event,
+        };
         if let Err(ended) = sender.send(text).await {
             return ended;
         }
     }
-    // The serving side holds a sender for as long as this runs.
-    std::future::pending().await
 }

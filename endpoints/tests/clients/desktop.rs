@@ -45,6 +45,7 @@ pub(crate) fn run_desktop<H: Handler>(desktop: Desktop<H>) -> Running {
             State::Registered(registered) => format!("registered resumed={}", registered.resumed),
             State::Waiting { cause: Cause::Open(_), .. } => "waiting: open".to_owned(),
             State::Waiting { cause: Cause::Ended(ended), .. } => format!("waiting: {}", ended.code()),
+            State::Waiting { cause: Cause::Incompatible(_), .. } => unreachable!("waiting does not help"),
         };
         let _ = sender.send(text);
     };
@@ -57,7 +58,7 @@ impl Running {
         timeout(PATIENCE, self.states.recv()).await.unwrap().unwrap()
     }
 
-    async fn cause(self) -> Cause {
+    pub(crate) async fn cause(self) -> Cause {
         timeout(PATIENCE, self.outcome).await.unwrap().unwrap().unwrap_err()
     }
 }

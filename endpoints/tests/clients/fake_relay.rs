@@ -68,6 +68,11 @@ impl FakeRelay {
         (peer, register)
     }
 
+    /// Takes the next connection and ends it.
+    pub(crate) async fn hang_up(&self) {
+        drop(self.tcp().await);
+    }
+
     /// Answers the next HTTP request with fixed text; returns what was asked.
     pub(crate) async fn answer_http(&self, status: &str, body: &str) -> String {
         let mut stream = self.tcp().await;

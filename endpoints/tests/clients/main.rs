@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod comeback;
+mod compatibility;
 mod desktop;
 mod devices;
+mod events;
 mod fake_relay;
 mod link;
 mod phone;

@@ -2,13 +2,23 @@
 
 use super::{SESSION, reaches, watch};
 use crate::support::{
+    PATIENCE,
     account::Account,
     relay_process::RelayProcess,
-    timeline::{interest, next_update, stream},
-    wire::{Rig, next_of, registered, round_trip},
+    running_desktop::RunningDesktop,
+    timeline::{interest, next_number, next_update, stream},
+    wire::{Rig, next_of, registered, request, round_trip},
 };
+use relay_endpoints::{
+    desktop::{Desktop, Handler, Published, Replies},
+    frame::{Event, IncomingRequest},
+};
+use serde_json::{Map, json, value::RawValue};
 use std::time::Duration;
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until, timeout},
+};
 
 /// Without a message to anybody: the desktop knows the deadline, the phone its last renewal.
 #[tokio::test]
@@ -36,6 +46,51 @@ async fn a_lease_that_is_not_renewed_is_over_at_its_deadline() {
     reaches(&mut desktop, again.generation(), 3, &mut [&mut one, &mut other]).await;
 }
 
+/// Answers `null`, and passes on the names of the events that it hears.
+struct Hearing(mpsc::UnboundedSender<String>);
+
+impl Handler for Hearing {
+    async fn handle(&self, _request: IncomingRequest, replies: Replies) {
+        replies.result(RawValue::NULL).await.unwrap();
+    }
+
+    fn on_event(&self, event: Event) {
+        self.0.send(event.event_type.into()).unwrap();
+    }
+}
+
+/// The library's desktop, by its own clock: the phone's socket stays open, and neither the phone nor the relay says anything more.
+#[tokio::test]
+async fn a_desktop_whose_phone_vanishes_makes_no_more_frames_from_the_deadline_on() {
+    const LEASE: Duration = Duration::from_secs(2);
+    let rig = Rig::start(&["--interest-ttl", "2s"], 1).await;
+    let (hearing, mut heard) = mpsc::unbounded_channel();
+    let desktop = Desktop::new(rig.account.desktop(0), Hearing(hearing));
+    let mut publisher = desktop.publisher();
+    let mut running = RunningDesktop::run(desktop);
+    running.registered().await;
+    let mut phone = rig.phone(0).await;
+    for number in [1, 2] {
+        phone.text(&interest(SESSION, true)).await;
+        assert_eq!(timeout(PATIENCE, publisher.watched()).await, Ok(true));
+        let told = Instant::now();
+        let fields = || Map::from_iter([("n".to_owned(), json!(number))]);
+        assert_eq!(publisher.timeline(SESSION, None, fields).await, Published::Sent);
+        assert_eq!(next_number(&mut phone).await, number);
+
+        // The deadline was set before the desktop was told of it.
+        sleep_until(told + LEASE).await;
+        let never = || unreachable!("nobody watches, so nothing is made");
+        assert_eq!(publisher.timeline(SESSION, None, never).await, Published::NotWatched);
+        assert_eq!(publisher.timeline(SESSION, Some("k"), never).await, Published::NotWatched);
+        assert!(publisher.live().is_empty());
+        phone.text(&request(&number.to_string(), "1")).await;
+        next_of(&mut phone, "rpc.response").await;
+        assert_eq!(heard.recv().await.as_deref(), Some("chat:timeline-interest-updated"));
+        assert!(heard.is_empty(), "no message comes at the deadline");
+    }
+}
+
 /// A session's generation lives as long as its interest, whatever becomes of the desktop; a desktop that registers is told of it behind
 /// the answer.
 #[tokio::test]
@@ -46,7 +101,7 @@ async fn a_desktop_that_comes_back_is_told_what_is_watched() {
     other.text(&interest("another", true)).await;
     // Its refusal comes behind them.
     for phone in [&mut one, &mut other] {
-        phone.text(&crate::support::wire::request("behind", "1")).await;
+        phone.text(&request("behind", "1")).await;
         next_of(phone, "rpc.response").await;
     }
     let mut desktop = rig.desktop().await;
@@ -57,7 +112,7 @@ async fn a_desktop_that_comes_back_is_told_what_is_watched() {
 
     drop(desktop);
     other.text(&interest("another", false)).await;
-    other.text(&crate::support::wire::request("behind-2", "1")).await;
+    other.text(&request("behind-2", "1")).await;
     next_of(&mut other, "rpc.response").await;
     let mut desktop = rig.desktop().await;
     let again = next_update(&mut desktop).await;
