@@ -6,6 +6,7 @@
 //! What a desktop sends by itself goes through a [`Publisher`]: timeline frames of the sessions that somebody watches, and other
 //! events.
 
+pub mod demo;
 mod demo_timeline;
 mod handler;
 mod interests;
@@ -18,6 +19,7 @@ pub use handler::{Gone, Handler, Replies, SampleRouter};
 pub use interests::Interests;
 pub use publisher::{Published, Publisher};
 
+use handler::Pong;
 use crate::{
     backoff::{Backoff, Policy},
     event::InterestUpdate,
