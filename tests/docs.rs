@@ -19,9 +19,14 @@ use relay_actors::{
     processes::SeenProcesses,
     readings::Readings,
 };
+use relay_endpoints::{
+    desktop::router::HandlerError,
+    frame::{OutgoingResponse, encode, kind},
+};
 use relay_protocol::{
     close::CloseReason,
     compatibility::{CheckAnswer, Decision, Descriptor, Policy},
+    desktop_error::{DesktopError, ErrorClass},
     envelope::Inbound,
     error::{BoundScope, FrameError, RegisterError, RpcRefusal},
     event::Event,
@@ -30,6 +35,7 @@ use relay_protocol::{
     rpc::Request,
     version::Version,
 };
+use serde_json::value::RawValue;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -40,6 +46,7 @@ use std::{
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const SOURCE_FOLDERS: [&str; 6] = ["actors", "bench", "endpoints", "protocol", "src", "tests"];
 const UUID: &str = "a11ce000-0000-4000-8000-000000000001";
+const PHONE_ROUTE: &str = "0f8fad5b-d9cb-469f-a165-70867728950e::a2d1c7f4-3b6e-4d0a-9c55-6e1f7b8d9e12";
 
 fn read(path: &str) -> String {
     fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -369,6 +376,55 @@ fn the_refusal_table_is_the_code() {
 }
 
 #[test]
+fn the_table_of_desktop_errors_is_the_code() {
+    assert_eq!(DesktopError::ALL.len(), variant_count("protocol/src/desktop_error.rs", "DesktopError"));
+    let repeat = |error: DesktopError| match error.class() {
+        ErrorClass::Terminal | ErrorClass::Ambiguous => "same answer",
+        ErrorClass::Retryable => "runs",
+    };
+    let protocol = read("docs/protocol.md");
+    let desktop = section(&protocol, "## What a desktop does");
+    let errors = section(desktop, "### Desktop errors");
+    let told: Vec<_> = table_rows(errors).iter().map(|row| (row[0].to_owned(), bare(row[1]), row[2], row[3])).collect();
+    let written = |error: DesktopError| (error.code().to_string(), error.name(), yes_or_no(error.is_retryable()), repeat(error));
+    assert_eq!(told, DesktopError::ALL.map(written));
+
+    let client = RawValue::from_string(format!("\"{PHONE_ROUTE}\"")).unwrap();
+    let id = RawValue::from_string("\"request-101\"".to_owned()).unwrap();
+    let examples = [HandlerError::busy(), HandlerError::timed_out(), HandlerError::snake_case()].map(|error| {
+        let error = error.to_rpc();
+        let response = OutgoingResponse { client_id: &client, id: &id, result: None, error: Some(&error), is_final: true };
+        encode(kind::RPC_RESPONSE, &response)
+    });
+    let (_, rest) = errors.split_once("\n```jsonl outbound\n").unwrap();
+    assert_eq!(rest[..rest.find("```").unwrap()].lines().collect::<Vec<_>>(), examples);
+}
+
+#[test]
+fn the_limits_of_a_desktop_are_the_code() {
+    macro_rules! values {
+        ($($form:ident: $($name:ident),*;)*) => { [$($((stringify!($name), $form(limits::desktop::$name)),)*)*] };
+    }
+    let size = |bytes| ByteSize(bytes).to_string();
+    let period = |duration| Period(duration).to_string();
+    let count = |count: usize| count.to_string();
+    let values = values! {
+        count: LIGHT_PERMITS, HEAVY_PERMITS;
+        period: PERMIT_WAIT, DISPATCH, DISPATCH_LOAD, CODEX_TIMELINE_LOAD, QUEUE_REPLY;
+        count: IDEMPOTENCY_KEY_BYTES_MAX, RECONCILE_SESSIONS_MAX;
+        size: RECONCILE_RESULT_BYTES_MAX;
+        count: RECONCILE_OUTBOX_ENTRIES_MAX;
+        size: COMMAND_OUTPUT_PAGE_BYTES_MAX, READ_BINARY_BYTES_MAX;
+    };
+    let in_source = read("protocol/src/limits/desktop.rs").lines().filter(|line| line.starts_with("pub const ")).count();
+    assert_eq!(values.len(), in_source);
+    let protocol = read("docs/protocol.md");
+    let rows = table_rows(section(section(&protocol, "## What a desktop does"), "### Desktop limits"));
+    let told: Vec<_> = rows.iter().map(|row| (bare(row[1]), row[2].to_owned())).collect();
+    assert_eq!(told, values);
+}
+
+#[test]
 fn the_close_table_is_the_code() {
     assert_eq!(CloseReason::ALL.len(), variant_count("protocol/src/close.rs", "CloseReason"));
     let protocol = read("docs/protocol.md");
@@ -377,6 +433,21 @@ fn the_close_table_is_the_code() {
     let expected: Vec<_> =
         CloseReason::ALL.iter().map(|reason| (reason.code().to_string(), reason.text(), yes_or_no(reason.allows_resume()))).collect();
     assert_eq!(told, expected);
+}
+
+/// What a client does goes by the code alone.
+#[test]
+fn the_page_for_clients_says_what_to_do_after_every_close_and_every_refusal_that_may_be_repeated() {
+    let clients = read("docs/clients.md");
+    let rows = table_rows(section(&clients, "## What to do when"));
+    let advice = |code: String| rows.iter().find(|row| has_word(row[0], &code)).unwrap_or_else(|| panic!("nothing about {code}"));
+    for reason in CloseReason::ALL {
+        let stays_away = advice(reason.code().to_string())[1].starts_with("stay away");
+        assert_eq!(stays_away, !reason.allows_resume() || reason == CloseReason::Replaced, "{reason:?}");
+    }
+    for refusal in RpcRefusal::ALL.iter().filter(|refusal| refusal.retryable()) {
+        assert_eq!(advice(refusal.code().to_string()).len(), 3, "{refusal:?}");
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use std::{error::Error, fmt, time::Duration};
+use std::{error::Error, fmt, io, time::Duration};
 use tokio::time::timeout;
 
 /// One HTTP call, from connecting to the last byte.
@@ -26,6 +26,8 @@ const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub enum ApiError {
     /// No answer: nothing listens there, or it took too long.
     Unreachable(String),
+    /// Something answers there, and its certificate is not trusted, or it does not speak TLS.
+    NotSecure(String),
     /// The relay said no.
     Refused {
         /// The HTTP status.
@@ -46,6 +48,7 @@ impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ApiError::Unreachable(detail) => write!(f, "no answer: {detail}"),
+            ApiError::NotSecure(detail) => write!(f, "no TLS connection: {detail}"),
             ApiError::Refused { status, error } => write!(f, "{error} (status {status})"),
             ApiError::Unexpected { status, detail } => write!(f, "an answer that no relay gives (status {status}): {detail}"),
         }
@@ -124,8 +127,17 @@ fn succeeded(status: StatusCode, body: &[u8]) -> Result<(), ApiError> {
 /// The innermost cause: the client's own texts say little.
 fn no_answer(error: &(dyn Error + 'static)) -> ApiError {
     let mut innermost = error;
+    let mut is_tls = is_tls_error(error);
     while let Some(source) = innermost.source() {
         innermost = source;
+        is_tls |= is_tls_error(source);
     }
-    ApiError::Unreachable(innermost.to_string())
+    let detail = innermost.to_string();
+    if is_tls { ApiError::NotSecure(detail) } else { ApiError::Unreachable(detail) }
+}
+
+/// Whether the TLS library itself failed. An I/O error does not give what it wraps as its source, and may wrap another one.
+fn is_tls_error(error: &(dyn Error + 'static)) -> bool {
+    let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    error.is::<rustls::Error>() || wrapped.is_some_and(|wrapped| is_tls_error(wrapped))
 }

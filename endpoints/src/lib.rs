@@ -1,10 +1,11 @@
-//! The other parties of the relay: a sample desktop router, a phone client, and the HTTP calls that both need first.
+//! The other parties of the relay: a desktop and its router, a phone client, and the HTTP calls that both need first.
 //!
 //! The command line (`relay desktop`, `relay phone`) and the integration tests use the same code. Nothing here knows the
 //! relay's actors; what both sides share is in `relay-protocol`.
 //!
 //! * [`link`]: one registered websocket, frames as text in and out.
 //! * [`desktop`]: a desktop that answers requests and comes back after losing its socket.
+//! * [`desktop::router`]: what every desktop does with a request before and behind its handler.
 //! * [`phone`]: a phone that calls a desktop and watches one of its sessions.
 //! * [`devices`], [`api_keys`]: the account's devices and API keys over HTTP.
 //! * [`admin`]: the admin listener's calls about the process.

@@ -9,6 +9,9 @@ use relay_endpoints::{
 use relay_protocol::{close::CloseReason, device::Role, id::DeviceId};
 use std::io::ErrorKind;
 
+/// What helps against a certificate that is not trusted.
+const TRUST: &str = "an authority of your own is trusted when SSL_CERT_FILE names its PEM file";
+
 /// Who wanted to connect, for the hints.
 #[derive(Clone, Copy)]
 pub(super) struct Who {
@@ -21,6 +24,7 @@ pub(super) struct Who {
 pub(super) fn api_error(error: &ApiError, url: &RelayAddress) -> CliError {
     match error {
         ApiError::Unreachable(_) => CliError::TryLater(format!("{url}: {error}; is `relay serve` running there?")),
+        ApiError::NotSecure(_) => CliError::TryLater(format!("{url}: {error}\n{TRUST}")),
         ApiError::Refused { error: refusal, .. } => CliError::refused(refusal.retryable, format!("{url}: {error}")),
         ApiError::Unexpected { .. } => CliError::Failed(format!("{url}: {error}")),
     }
@@ -71,7 +75,7 @@ fn why_not_connected(error: &ConnectError, url: &RelayAddress) -> String {
         }
         ConnectError::Refused { status: 404, .. } => format!("{url} answers, but is no relay (404)"),
         ConnectError::NotSecure(_) => {
-            format!("no connection to {url}: {error}\nan authority of your own is trusted when SSL_CERT_FILE names its PEM file")
+            format!("no connection to {url}: {error}\n{TRUST}")
         }
         ConnectError::Unreachable(_)
         | ConnectError::Refused { .. }

@@ -4,7 +4,9 @@
 mod support;
 
 mod api_keys;
+mod clients_page;
 mod closes;
+mod desktop_router;
 mod drain;
 mod hostile;
 mod issuer_keys;

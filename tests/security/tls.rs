@@ -113,6 +113,7 @@ async fn the_relays_own_clients_call_over_https_and_wss_those_whom_they_trust() 
         let refused = output(command(&relay, "other-ca.pem", args)).await;
         let text = String::from_utf8(refused.stderr).unwrap();
         assert!(!refused.status.success() && text.contains("invalid peer certificate: UnknownIssuer"), "{text}");
+        assert!(text.contains("SSL_CERT_FILE") && !text.contains("relay serve"), "{text}");
     }
     assert!(relay.printed().contains(&format!("clients    https://{}", relay.ready().public)), "{}", relay.printed());
 }

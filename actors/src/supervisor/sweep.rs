@@ -181,6 +181,15 @@ mod tests {
         assert_eq!(judge(&link, full + Duration::from_secs(10), &SweepLimits::default()), Verdict::Keep, "all is taken");
     }
 
+    /// The router may take its time to close it, while sweeps go on finding it.
+    #[test]
+    fn a_connection_is_given_up_once_however_often_it_is_judged() {
+        let (link, start) = link(true);
+        let silent = || judge(&link, start + limits::SILENCE_TIMEOUT, &SweepLimits::default());
+        assert_eq!((silent(), link.note_retirement()), (Verdict::Retire(CloseReason::Silent), true));
+        assert_eq!((silent(), link.note_retirement()), (Verdict::Retire(CloseReason::Silent), false));
+    }
+
     #[test]
     fn an_unfinished_message_must_grow_and_end() {
         let (link, start) = link(true);

@@ -12,7 +12,7 @@ use relay_protocol::{
     desktop_error::DesktopError,
     id::UserId,
     identity::{Scope, Scopes},
-    limits::{MESSAGE_BYTES_MAX, desktop::QUEUE_REPLY},
+    limits::{ENVELOPE_BYTES_MAX, MESSAGE_BYTES_MAX, desktop::QUEUE_REPLY},
 };
 use serde::{
     Deserialize, Deserializer, Serialize,
@@ -28,6 +28,8 @@ use tokio::time::timeout;
 
 /// What a message quotes of a request is cut to this many bytes.
 const QUOTED_BYTES_MAX: usize = 200;
+/// Largest value of a progress: a frame without what the route, the id and the keys around it may take.
+const PROGRESS_BYTES_MAX: usize = MESSAGE_BYTES_MAX - ENVELOPE_BYTES_MAX;
 
 /// A request that has passed the router's checks.
 #[derive(Clone)]
@@ -111,18 +113,15 @@ impl fmt::Debug for Call {
     }
 }
 
-/// What is left of a frame beside the envelope, which the route and the id make at most this long.
-const PROGRESS_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 4 * 1024;
-
 /// Judges what is to leave the desktop.
 ///
 /// # Errors
-/// -32044. The phone is not told the field's name, which is what must not leak; the log is.
+/// -32044; the log names the field.
 pub(super) fn scan(value: &RawValue, method: &Method, counters: &Counters) -> Result<(), HandlerError> {
     let Some(field) = snake_case::find(value.get()) else { return Ok(()) };
     counters.snake_case.add_one();
     tracing::error!(method = method.name, field = quoted(&field), "a result has a field in snake_case");
-    Err(HandlerError::new(DesktopError::Validation, "The result has a field in snake_case."))
+    Err(HandlerError::snake_case())
 }
 
 fn read<P: DeserializeOwned>(text: &str) -> Result<P, String> {

@@ -1,9 +1,7 @@
 //! Work that goes on when its request's time is over: tasks of their own, with an owner and a bound.
 
 use super::{HandlerError, counters::Counters};
-use crate::desktop::BUSY;
 use futures_util::FutureExt;
-use relay_protocol::desktop_error::DesktopError;
 use std::{
     future::poll_fn,
     panic::AssertUnwindSafe,
@@ -44,7 +42,7 @@ impl Detached {
         reap(&mut tasks);
         if tasks.len() >= DETACHED_MAX {
             counters.busy.add_one();
-            return Err(HandlerError::new(DesktopError::Internal, BUSY).retryable());
+            return Err(HandlerError::busy().retryable());
         }
         let (sender, receiver) = oneshot::channel();
         tasks.spawn(async move {

@@ -1,6 +1,6 @@
 //! Why a handler has no result.
 
-use crate::frame::RpcError;
+use crate::{desktop::BUSY, frame::RpcError};
 use relay_protocol::desktop_error::DesktopError;
 use serde::Serialize;
 use serde_json::{Map, Value, value::to_raw_value};
@@ -23,6 +23,21 @@ impl HandlerError {
     /// An error without further data; retryable as its meaning is.
     pub fn new(kind: DesktopError, message: impl Into<String>) -> Self {
         HandlerError { kind, message: message.into(), retryable: kind.is_retryable(), data: Map::new() }
+    }
+
+    /// No permit in time. The seed's text; nothing has run, and yet the seed does not flag it.
+    pub fn busy() -> Self {
+        HandlerError::new(DesktopError::Internal, BUSY)
+    }
+
+    /// The dispatch limit has passed. The seed's text.
+    pub fn timed_out() -> Self {
+        HandlerError::new(DesktopError::Internal, "Desktop request timed out.")
+    }
+
+    /// A result or progress has a field in snake_case. The phone is not told which: that is what must not leak.
+    pub fn snake_case() -> Self {
+        HandlerError::new(DesktopError::Validation, "The result has a field in snake_case.")
     }
 
     /// Flags it: nothing has run, and the same may be sent again.

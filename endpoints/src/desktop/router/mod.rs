@@ -4,6 +4,42 @@
 //! key, whether a copy with that key has been here. Then it waits for a permit, its handler runs within the dispatch limit, and what
 //! it says is judged before it leaves. A permit is held until the reply is queued, so that at most as many results as permits wait
 //! for the socket.
+//!
+//! ```
+//! use relay_endpoints::desktop::router::{Call, HandlerError, Namespace, NoParams, Router};
+//! use relay_protocol::desktop_error::DesktopError;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Deserialize)]
+//! #[serde(rename_all = "camelCase")]
+//! struct Params {
+//!     session_id: String,
+//! }
+//!
+//! #[derive(Serialize)]
+//! #[serde(rename_all = "camelCase")]
+//! struct Session {
+//!     session_id: String,
+//! }
+//!
+//! async fn get(_call: Call, params: Params) -> Result<Session, HandlerError> {
+//!     match params.session_id.as_str() {
+//!         "s-1" => Ok(Session { session_id: params.session_id }),
+//!         _ => Err(HandlerError::new(DesktopError::NotFound, "There is no such session.")),
+//!     }
+//! }
+//!
+//! async fn cancel(call: Call, _: NoParams) -> Result<(), HandlerError> {
+//!     // Goes on when the dispatch limit has passed.
+//!     call.finish(async { Ok(()) }).await
+//! }
+//!
+//! let user = "a11ce000-0000-4000-8000-000000000001".parse().expect("a UUID");
+//! let router = Router::new(user)
+//!     .namespace(Namespace::new("session").on("get", get))
+//!     .namespace(Namespace::new("run").on("cancel", cancel));
+//! assert_eq!(router.methods().count(), 2);
+//! ```
 
 mod bounds;
 mod call;
@@ -23,7 +59,7 @@ pub use detached::{DETACHED_MAX, Detached};
 pub use error::HandlerError;
 pub use namespace::{HandlerResult, Namespace};
 
-use super::{BUSY, Handler, Replies};
+use super::{Handler, Replies};
 use crate::frame::{ErrorFrame, Event, IncomingRequest};
 use counters::Counters;
 use futures_util::FutureExt;
@@ -37,9 +73,6 @@ use relay_protocol::{
 };
 use std::{panic::AssertUnwindSafe, sync::Arc};
 use tokio::{sync::OwnedSemaphorePermit, time::timeout};
-
-/// Seed: the text of a dispatch limit.
-const TIMED_OUT: &str = "Desktop request timed out.";
 
 type Listener<T> = Box<dyn Fn(T) + Send + Sync>;
 
@@ -159,7 +192,7 @@ impl Router {
             }
         };
         let Some(permit) = self.meter.permits.acquire(method).await else {
-            let reply: Reply = Err(HandlerError::new(DesktopError::Internal, BUSY).to_rpc());
+            let reply: Reply = Err(HandlerError::busy().to_rpc());
             self.counters().busy.add_one();
             if let Some(claim) = claim {
                 claim.abandon(reply.clone());
@@ -205,7 +238,7 @@ impl Router {
     fn timed_out(&self, method: &Method) -> Reply {
         self.counters().timed_out.add_one();
         tracing::warn!(method = method.name, "a request took too long");
-        Err(HandlerError::new(DesktopError::Internal, TIMED_OUT).to_rpc())
+        Err(HandlerError::timed_out().to_rpc())
     }
 
     fn counters(&self) -> &Counters {

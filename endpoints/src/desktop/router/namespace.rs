@@ -70,9 +70,4 @@ impl Namespace {
             }
         }
     }
-
-    /// The methods that have a handler, in the contract's order.
-    pub fn methods(&self) -> impl Iterator<Item = &'static Method> {
-        contract::methods().filter(|method| self.has(method))
-    }
 }

@@ -19,7 +19,7 @@ use std::sync::{
 use tokio::{
     sync::mpsc,
     task::JoinHandle,
-    time::{Duration, Instant, advance, sleep, timeout},
+    time::{Duration, Instant, advance, sleep},
 };
 
 const USER: &str = "a11ce000-0000-4000-8000-000000000001";

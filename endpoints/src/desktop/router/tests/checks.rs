@@ -42,10 +42,9 @@ fn a_router_lists_what_it_answers_in_the_contracts_order() {
     let system = Namespace::new("system").on("ping", |_call, _: NoParams| never());
     let run = Namespace::new("run").on("cancel", |_call, _: NoParams| never()).on("chatLoad", |_call, _: NoParams| never());
     let names = |router: &Router| router.methods().map(|method| method.name).collect::<Vec<_>>();
-    let router = router().namespace(run).namespace(system);
+    let router = router().namespace(system).namespace(run);
     let order: Vec<_> = contract::methods().map(|method| method.name).filter(|name| names(&router).contains(name)).collect();
-    assert_eq!(names(&router), order);
-    assert_eq!(order.len(), 3);
+    assert_eq!((names(&router), order.len()), (order, 3));
     assert_eq!(names(&router.namespace(Namespace::new("run"))), ["system.ping"], "the second of a name is in the first one's place");
 }
 

@@ -150,7 +150,7 @@ async fn results_of_three_methods_have_limits() {
     let padded =
         |length: usize| format!("{{\"sessions\":[],\"padding\":\"{}\"}}", "x".repeat(length - r#"{"sessions":[],"padding":""}"#.len()));
     let page = |bytes: usize| format!("{{\"output\":\"{}{}\"}}", "\\u00e9".repeat(bytes / 2), "\\n".repeat(bytes % 2));
-    let file = |bytes: usize| json!({"data": base64(bytes)}).to_string();
+    let file = |bytes: usize| format!("{{\"data\":\"{}\"}}", base64(bytes));
     for (method, result, fault) in [
         ("run.chatReconcileSessions", reconciled(256), None),
         ("run.chatReconcileSessions", reconciled(257), Some(("reconcileOutboxEntriesPerSession", 257, 256))),

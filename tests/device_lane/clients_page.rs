@@ -1,0 +1,58 @@
+//! The two programs of docs/clients.md, as they stand there: a third-party websocket client on either side of a real relay.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
+use crate::support::{PATIENCE, account::Account, relay_process::RelayProcess};
+use std::{fs, path::Path, process::Stdio};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::Command,
+    time::timeout,
+};
+
+/// The page's Python block that begins with this file's name, written into the folder.
+fn program(folder: &TempDir, name: &str) -> std::path::PathBuf {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/clients.md")).unwrap();
+    let begin = page.split(&format!("\n```python\n# {name}\n")).nth(1).unwrap_or_else(|| panic!("the page has no {name}"));
+    let path = folder.path().join(name);
+    fs::write(&path, begin.split("\n```").next().unwrap()).unwrap();
+    path
+}
+
+/// Python with what `tests/clients/requirements.txt` names, which `./dev test` has installed.
+fn python(program: &Path, account: &Account) -> Command {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let python = target.join("python/bin/python");
+    assert!(python.exists(), "{} is not there; ./dev test installs it", python.display());
+    let mut command = Command::new(python);
+    command
+        .arg(program)
+        .env_clear()
+        .env("RELAY", account.address.http("").trim_end_matches('/'))
+        .env("TOKEN", &account.token)
+        .env("DESKTOP", account.desktops[0].to_string())
+        .env("PHONE", account.phones[0].to_string())
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_programs_of_the_page_call_each_other_and_one_watches_the_other() {
+    let relay = RelayProcess::start(&[]).await;
+    let account = Account::new(&relay, 1, 1).await;
+    let folder = tempfile::tempdir().unwrap();
+    let mut desktop = python(&program(&folder, "desktop.py"), &account).stdout(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(desktop.stdout.take().unwrap()).lines();
+    let line = timeout(PATIENCE, told.next_line()).await.expect("the desktop registers").unwrap();
+    assert_eq!(line.as_deref(), Some("registered"));
+
+    let phone = timeout(PATIENCE, python(&program(&folder, "phone.py"), &account).output()).await.expect("the phone ends").unwrap();
+    let (stdout, stderr) = (String::from_utf8(phone.stdout).unwrap(), String::from_utf8(phone.stderr).unwrap());
+    let lines: Vec<&str> = stdout.lines().collect();
+    let [online, ping, first, again, timeline] = lines[..] else { panic!("{stdout}{stderr}") };
+    assert_eq!([online, ping], ["registered; the desktop is online", "ping: True"]);
+    assert_eq!([first, again], ["rename: {'renamed': 1}"; 2], "the second one has the key of the first");
+    assert!(timeline.starts_with("timeline: step "), "{timeline}");
+    assert_eq!((stderr.as_str(), phone.status.code()), ("", Some(0)));
+}
