@@ -19,13 +19,13 @@ pub use handler::{Gone, Handler, Replies, SampleRouter};
 pub use interests::Interests;
 pub use publisher::{Published, Publisher};
 
-use handler::Pong;
 use crate::{
     backoff::{Backoff, Policy},
     event::InterestUpdate,
     frame::{Envelope, ErrorFrame, Event, IncomingRequest, Register, Registered, Resume, RpcError, encode, kind},
     link::{Ended, Link, LinkOptions, LinkSender},
 };
+use handler::Pong;
 use publisher::Connected;
 use rand::{SeedableRng, rngs::StdRng};
 use relay_protocol::{event::INTEREST_UPDATED, id::DeviceId, limits::PENDING_PER_DESKTOP_MAX};

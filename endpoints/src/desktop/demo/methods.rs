@@ -7,7 +7,8 @@ use crate::{
 };
 use relay_protocol::{contract, desktop_error::DesktopError};
 use rusqlite::{Connection, Transaction};
-use serde::{Serialize, de::DeserializeOwned, de::IgnoredAny};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// What the handlers share.
@@ -72,7 +73,7 @@ impl Methods {
             .filter_map(|method| method.name.strip_prefix(name)?.strip_prefix('.'))
             .collect();
         for method in missing {
-            namespace = namespace.on(method, |call: Call, IgnoredAny| async move {
+            namespace = namespace.on(method, |call: Call, _any: Map<String, Value>| async move {
                 let message = format!("The demo desktop does not have {}.", call.method.name);
                 Err::<(), _>(HandlerError::new(DesktopError::NotImplemented, message))
             });

@@ -71,7 +71,7 @@ pub(super) fn improve(text: &str, mode: Improvement) -> String {
             continue;
         }
         // A full stop inside a number or a file's name is followed by no blank.
-        begins = begins && character == ' ' || (character == ' ' && improved.ends_with(['.', '!', '?']));
+        begins = begins || (character == ' ' && improved.ends_with(['.', '!', '?']));
         improved.push(character);
     }
     if improved.ends_with(char::is_alphanumeric) {

@@ -168,7 +168,9 @@ pub(super) fn namespace(shared: &Shared) -> Namespace {
             let limit = limit.unwrap_or(SEARCH_MATCHES_DEFAULT).clamp(1, SEARCH_MATCHES_MAX);
             Ok(Matches { matches: sessions::search(connection, &query, limit)? })
         })
-        .reads("getSettings", |connection, OfSession { session_id }| Ok(Settings { settings: sessions::settings(connection, &session_id)? }))
+        .reads("getSettings", |connection, OfSession { session_id }| {
+            Ok(Settings { settings: sessions::settings(connection, &session_id)? })
+        })
         .writes("updateSettings", |transaction, params: UpdateSettingsParams, _now| {
             let UpdateSettingsParams { session_id, model, speed_mode, access_mode } = params;
             check_model(sessions::get(transaction, &session_id)?.agent, model.as_deref())?;

@@ -8,7 +8,10 @@ use super::{
 };
 use crate::{
     PROTOCOL_VERSION,
-    desktop::{Pong, router::{Namespace, NoParams}},
+    desktop::{
+        Pong,
+        router::{Namespace, NoParams},
+    },
 };
 use serde::{Deserialize, Serialize};
 

@@ -121,7 +121,8 @@ fn read_content(root: &Root, OfPath { path }: OfPath) -> Result<Content, Fault> 
             bytes.truncate(whole);
         }
     }
-    let content = String::from_utf8(bytes).map_err(|_not_utf8| Fault::validation("The file is not a text in UTF-8; use files.readBinary."))?;
+    let content =
+        String::from_utf8(bytes).map_err(|_not_utf8| Fault::validation("The file is not a text in UTF-8; use files.readBinary."))?;
     Ok(Content { path: stat.path, size: stat.size, content, is_truncated })
 }
 

@@ -3,10 +3,7 @@
 //! An operation is something that somebody wanted once. Its fingerprint is kept for as long as its session, so that a repeat, however
 //! late and under whatever idempotency key, is known: the same again is answered with the same receipt, anything else is a conflict.
 
-use super::{
-    runs, sessions,
-    timeline,
-};
+use super::{runs, sessions, timeline};
 use crate::desktop::demo::{
     fault::Fault,
     id::{AppSessionId, ConversationId, OperationId, QueueId, RunId, TurnId},
@@ -187,15 +184,7 @@ pub(in crate::desktop::demo) fn update(connection: &Connection, edit: &Edit) -> 
     let changed = connection.execute(
         "UPDATE outbox SET operation_id = ?4, user_text = ?5, prompt_text = ?6, updated_at = ?7
          WHERE session_id = ?1 AND queue_id = ?2 AND operation_id = ?3",
-        (
-            &edit.session_id,
-            &edit.queue_id,
-            &edit.operation_id,
-            &edit.new_operation_id,
-            &edit.user_text,
-            &edit.prompt_text,
-            edit.updated_at,
-        ),
+        (&edit.session_id, &edit.queue_id, &edit.operation_id, &edit.new_operation_id, &edit.user_text, &edit.prompt_text, edit.updated_at),
     )?;
     if changed == 0 {
         return Err(Fault::not_found("message in the outbox"));
@@ -245,11 +234,18 @@ pub(in crate::desktop::demo) fn stop_and_send_now(connection: &Connection, reque
 }
 
 /// The receipt of an operation that was asked for before with the same payload.
-fn known(connection: &Connection, session: &AppSessionId, operation: &OperationId, fingerprint: &[u8; 32]) -> Result<Option<Receipt>, Fault> {
+fn known(
+    connection: &Connection,
+    session: &AppSessionId,
+    operation: &OperationId,
+    fingerprint: &[u8; 32],
+) -> Result<Option<Receipt>, Fault> {
     let found: Option<(QueueId, [u8; 32])> = connection
-        .query_row("SELECT queue_id, fingerprint FROM operations WHERE session_id = ?1 AND operation_id = ?2", (session, operation), |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
+        .query_row(
+            "SELECT queue_id, fingerprint FROM operations WHERE session_id = ?1 AND operation_id = ?2",
+            (session, operation),
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
         .optional()?;
     match found {
         None => Ok(None),

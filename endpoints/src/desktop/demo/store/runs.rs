@@ -14,7 +14,8 @@ use crate::desktop::demo::{
 };
 use rusqlite::{Connection, OptionalExtension, Row};
 
-const SELECT: &str = "SELECT run_id, session_id, conversation_id, turn_id, operation_id, state, started_at, ended_at, prompt_text, reply_style
+const SELECT: &str =
+    "SELECT run_id, session_id, conversation_id, turn_id, operation_id, state, started_at, ended_at, prompt_text, reply_style
     FROM runs JOIN sessions USING (session_id)";
 
 fn run(row: &Row<'_>) -> rusqlite::Result<Run> {

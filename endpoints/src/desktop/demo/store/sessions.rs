@@ -34,9 +34,8 @@ pub(in crate::desktop::demo) fn projects(connection: &Connection) -> Result<Vec<
         "SELECT project_id, name, (SELECT count(*) FROM sessions WHERE sessions.project_id = projects.project_id), created_at
          FROM projects ORDER BY created_at, project_id",
     )?;
-    let rows = statement.query_map((), |row| {
-        Ok(Project { project_id: row.get(0)?, name: row.get(1)?, sessions: row.get(2)?, created_at: row.get(3)? })
-    })?;
+    let rows = statement
+        .query_map((), |row| Ok(Project { project_id: row.get(0)?, name: row.get(1)?, sessions: row.get(2)?, created_at: row.get(3)? }))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
@@ -112,7 +111,12 @@ pub(in crate::desktop::demo) fn rename(connection: &Connection, id: &AppSessionI
 }
 
 /// Archives or restores. What runs goes on; nothing is sent from the outbox of an archived session.
-pub(in crate::desktop::demo) fn set_archived(connection: &Connection, id: &AppSessionId, archived: bool, now: i64) -> Result<Session, Fault> {
+pub(in crate::desktop::demo) fn set_archived(
+    connection: &Connection,
+    id: &AppSessionId,
+    archived: bool,
+    now: i64,
+) -> Result<Session, Fault> {
     connection.execute("UPDATE sessions SET is_archived = ?2, updated_at = ?3 WHERE session_id = ?1", (id, archived, now))?;
     get(connection, id)
 }
@@ -136,8 +140,7 @@ pub(in crate::desktop::demo) fn mark_read(connection: &Connection, id: &AppSessi
 }
 
 pub(in crate::desktop::demo) fn settings(connection: &Connection, id: &AppSessionId) -> Result<ChatSettings, Fault> {
-    let read =
-        |row: &Row<'_>| Ok(ChatSettings { model: row.get(0)?, speed_mode: row.get(1)?, access_mode: row.get(2)? });
+    let read = |row: &Row<'_>| Ok(ChatSettings { model: row.get(0)?, speed_mode: row.get(1)?, access_mode: row.get(2)? });
     let found = connection.query_row("SELECT model, speed_mode, access_mode FROM sessions WHERE session_id = ?1", [id], read).optional()?;
     found.ok_or_else(|| Fault::not_found("session"))
 }

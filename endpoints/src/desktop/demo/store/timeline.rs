@@ -80,7 +80,8 @@ fn between(
     entries_max: usize,
     bytes_max: usize,
 ) -> Result<Page, Fault> {
-    let mut statement = connection.prepare_cached(&format!("{SELECT} AND sequence < ?2 AND sequence > ?3 ORDER BY sequence DESC LIMIT ?4"))?;
+    let mut statement =
+        connection.prepare_cached(&format!("{SELECT} AND sequence < ?2 AND sequence > ?3 ORDER BY sequence DESC LIMIT ?4"))?;
     let rows = statement.query_map((session, end.0, after, bound(entries_max)), entry)?;
     let (mut entries, mut bytes) = (Vec::new(), 0);
     // The sequence that the next page ends before.
@@ -136,20 +137,4 @@ pub(in crate::desktop::demo) fn append(
 pub(in crate::desktop::demo) fn of_run(connection: &Connection, session: &AppSessionId, run: &RunId) -> Result<Vec<Entry>, Fault> {
     let mut statement = connection.prepare_cached(&format!("{SELECT} AND run_id = ?2 ORDER BY sequence"))?;
     Ok(statement.query_map((session, run), entry)?.collect::<Result<_, _>>()?)
-}
-
-/// All pages from the newest to the oldest, for tables of tests.
-#[cfg(test)]
-pub(super) fn all_pages(connection: &Connection, session: &AppSessionId, entries_max: usize, bytes_max: usize) -> Vec<Page> {
-    let mut pages = Vec::new();
-    let mut end = End::NEWEST;
-    loop {
-        let page = page(connection, session, end, entries_max, bytes_max).unwrap();
-        let next = page.older_cursor.as_deref().map(|cursor| End::of_cursor(cursor).unwrap());
-        pages.push(page);
-        match next {
-            Some(next) => end = next,
-            None => return pages,
-        }
-    }
 }
