@@ -129,3 +129,38 @@ impl Signing {
         mint(&rules, user, ttl, EpochMs::now()).map_err(CliError::failed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        access: Access,
+    }
+
+    const SAID: &str = "a11ce000-0000-4000-8000-000000000001";
+    const GIVEN: &str = "b0b00000-0000-4000-8000-000000000002";
+
+    fn account(flags: &[&str]) -> Result<UserId, CliError> {
+        Cli::try_parse_from(std::iter::once("relay").chain(flags.iter().copied())).unwrap().access.account()
+    }
+
+    #[test]
+    fn a_token_says_whose_it_is_and_an_api_key_does_not() {
+        let jwt = format!("h.{}.s", URL_SAFE_NO_PAD.encode(format!(r#"{{"sub":"{SAID}","exp":1}}"#)));
+        for (flags, expected) in [
+            (&["--token", &jwt][..], SAID),
+            (&["--token", &jwt, "--user", GIVEN], SAID),
+            (&["--token", "rk_0123", "--user", GIVEN], GIVEN),
+            (&["--user", GIVEN], GIVEN),
+        ] {
+            assert_eq!(account(flags).unwrap(), expected.parse().unwrap(), "{flags:?}");
+        }
+        for token in ["rk_0123", "h.!.s", "h..s", "h"] {
+            assert_eq!(account(&["--token", token]).unwrap_err().exit_code(), 2, "{token}");
+        }
+    }
+}

@@ -13,6 +13,7 @@ use crate::{
     },
 };
 use relay_endpoints::phone::{CallError, Events, Phone};
+use relay_protocol::contract;
 use serde_json::{Value, json, value::RawValue};
 use std::path::Path;
 use tempfile::TempDir;
@@ -225,6 +226,27 @@ async fn what_a_phone_sends_wrongly_is_refused_by_its_code() {
     let reconciled = demo.call("run.chatReconcileSessions", known).await.unwrap();
     assert_eq!(reconciled["sessions"][0]["entries"].as_array().unwrap().len(), 2);
     assert_eq!((&reconciled["sessions"][0]["isGone"], &reconciled["sessions"][1]["isGone"]), (&json!(false), &json!(true)));
+}
+
+/// A method that it does not have says so before it looks at its params.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_lists_the_methods_that_there_are() {
+    let demo = Demo::start(&[]).await;
+    let mut answered = Vec::new();
+    for method in contract::methods() {
+        // The relay reads the params of one method.
+        let params = if method.name == "session.syncHistoryState" { json!({"sessions": []}) } else { json!({}) };
+        if demo.call(method.name, params).await != Err(-32047) {
+            answered.push(method.name);
+        }
+    }
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/protocol.md")).unwrap();
+    let section = page.split("\n## The demo desktop\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let mut listed: Vec<&str> = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    listed.retain(|name| name.contains('.'));
+    answered.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(listed, answered);
 }
 
 #[tokio::test(flavor = "multi_thread")]
