@@ -30,15 +30,16 @@ use tokio::{
 /// How long an agent waits before it tries again what its storage refused.
 const RETRY_WAIT: Duration = Duration::from_secs(1);
 
-/// What the agents are at, for the handlers.
+/// What the agents are at, for the handlers. A session has one task at a time, so that the end of a run is told before the next begins.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     work: Notify,
-    runs: Mutex<BTreeMap<RunId, Active>>,
+    sessions: Mutex<BTreeMap<AppSessionId, Active>>,
 }
 
 #[derive(Debug)]
 struct Active {
+    run: RunId,
     stop: watch::Sender<bool>,
     draft: String,
 }
@@ -50,41 +51,44 @@ impl Progress {
     }
 
     /// A run is over in the database: its task need not go on.
-    pub(super) fn stop(&self, run: &RunId) {
-        if let Some(active) = self.runs().get(run) {
+    pub(super) fn stop(&self, session: &AppSessionId, run: &RunId) {
+        if let Some(active) = self.sessions().get(session).filter(|active| active.run == *run) {
             active.stop.send_replace(true);
         }
         self.look();
     }
 
     /// What a run has said so far.
-    pub(super) fn draft(&self, run: &RunId) -> Option<String> {
-        self.runs().get(run).map(|active| active.draft.clone()).filter(|draft| !draft.is_empty())
+    pub(super) fn draft(&self, run: &Run) -> Option<String> {
+        let sessions = self.sessions();
+        let active = sessions.get(&run.session_id).filter(|active| active.run == run.run_id)?;
+        (!active.draft.is_empty()).then(|| active.draft.clone())
     }
 
-    /// `None`: it has a task already.
-    fn begin(&self, run: &RunId) -> Option<watch::Receiver<bool>> {
-        let mut runs = self.runs();
-        if runs.contains_key(run) {
+    /// `None`: the session has a task, which has this looked at again when it ends.
+    fn begin(&self, run: &Run) -> Option<watch::Receiver<bool>> {
+        let mut sessions = self.sessions();
+        if sessions.contains_key(&run.session_id) {
             return None;
         }
         let (stop, stopped) = watch::channel(false);
-        runs.insert(run.clone(), Active { stop, draft: String::new() });
+        sessions.insert(run.session_id.clone(), Active { run: run.run_id.clone(), stop, draft: String::new() });
         Some(stopped)
     }
 
-    fn say(&self, run: &RunId, draft: &str) {
-        if let Some(active) = self.runs().get_mut(run) {
+    fn say(&self, run: &Run, draft: &str) {
+        if let Some(active) = self.sessions().get_mut(&run.session_id) {
             draft.clone_into(&mut active.draft);
         }
     }
 
-    fn end(&self, run: &RunId) {
-        self.runs().remove(run);
+    fn end(&self, run: &Run) {
+        self.sessions().remove(&run.session_id);
+        self.look();
     }
 
-    fn runs(&self) -> MutexGuard<'_, BTreeMap<RunId, Active>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<AppSessionId, Active>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -112,7 +116,7 @@ impl Agents {
                 Ok(active) => {
                     for run in active {
                         // Stopped before it is registered here, it is found over at its first step.
-                        if let Some(stopped) = self.progress.begin(&run.run_id) {
+                        if let Some(stopped) = self.progress.begin(&run) {
                             tasks.spawn(self.clone().follow(run, stopped));
                         }
                     }
@@ -150,8 +154,7 @@ impl Agents {
         told = self.tell_entries(&run, told).await;
         tracing::debug!(run = run.run_id.as_str(), newest = told, "a run is over");
         self.tell_run(&over).await;
-        self.progress.end(&run.run_id);
-        self.progress.look();
+        self.progress.end(&run);
     }
 
     /// Whether it is not over. Asked once its task can be told to stop, so that no stop is missed.
@@ -170,7 +173,7 @@ impl Agents {
         let key = run.timeline_key();
         for draft in script::drafts(answer) {
             steps.tick().await;
-            self.progress.say(&run.run_id, draft);
+            self.progress.say(run, draft);
             let fields = || fields("draft", json!({"runId": run.run_id, "text": draft}));
             self.publisher.timeline(run.session_id.as_str(), Some(&key), fields).await;
         }

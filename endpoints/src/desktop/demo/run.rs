@@ -217,7 +217,7 @@ pub(super) fn namespace(shared: &Shared) -> Namespace {
     let timelines = Methods::new("run", shared)
         .on("chatLoad", |_call, params: LoadParams, shared| async move {
             let loaded = shared.database.read(|connection| load(connection, params)).await?;
-            let draft = loaded.run.as_ref().and_then(|run| Some((run, shared.progress.draft(&run.run_id)?)));
+            let draft = loaded.run.as_ref().and_then(|run| Some((run, shared.progress.draft(run)?)));
             let draft = draft.map(|(run, text)| Draft { timeline_key: run.timeline_key(), text });
             Ok(Loaded { draft, ..loaded })
         })
@@ -254,22 +254,22 @@ pub(super) fn namespace(shared: &Shared) -> Namespace {
             // The run must not stay stopped without the message, nor the agents be left unaware, because the relay waits no more.
             call.finish(async move {
                 let now = clock::epoch_ms_signed();
-                let stopped = request.expected_run_id.clone();
+                let (session, stopped) = (request.session_id.clone(), request.expected_run_id.clone());
                 let sent = shared.database.write(move |transaction| {
                     let receipt = outbox::stop_and_send_now(transaction, &request, now)?;
                     submitted(transaction, &request.session_id, receipt)
                 });
                 let sent = sent.await?;
-                shared.progress.stop(&stopped);
+                shared.progress.stop(&session, &stopped);
                 Ok(sent)
             })
             .await
         });
     with_outbox
         .on("cancel", |_call, CancelParams { session_id, run_id }, shared| async move {
-            let (now, id) = (clock::epoch_ms_signed(), run_id.clone());
-            let run = shared.database.write(move |transaction| runs::cancel(transaction, &session_id, &id, now)).await?;
-            shared.progress.stop(&run_id);
+            let now = clock::epoch_ms_signed();
+            let run = shared.database.write(move |transaction| runs::cancel(transaction, &session_id, &run_id, now)).await?;
+            shared.progress.stop(&run.session_id, &run.run_id);
             Ok(RunOf { run: Some(run) })
         })
         .reads("getRunState", |connection, OfOutbox { session_id }| {
