@@ -379,7 +379,8 @@ fn the_refusal_table_is_the_code() {
 fn the_table_of_desktop_errors_is_the_code() {
     assert_eq!(DesktopError::ALL.len(), variant_count("protocol/src/desktop_error.rs", "DesktopError"));
     let repeat = |error: DesktopError| match error.class() {
-        ErrorClass::Terminal | ErrorClass::Ambiguous => "same answer",
+        ErrorClass::Terminal => "same answer",
+        ErrorClass::Ambiguous => "-32051",
         ErrorClass::Retryable => "runs",
     };
     let protocol = read("docs/protocol.md");
@@ -415,6 +416,9 @@ fn the_limits_of_a_desktop_are_the_code() {
         size: RECONCILE_RESULT_BYTES_MAX;
         count: RECONCILE_OUTBOX_ENTRIES_MAX;
         size: COMMAND_OUTPUT_PAGE_BYTES_MAX, READ_BINARY_BYTES_MAX;
+        count: RUNNING_CLAIMS_MAX, CLAIM_WAITERS_MAX, FINISHED_CLAIMS_MAX, CLAIM_ROWS_MAX;
+        period: CLAIM_LEASE, CLAIM_KEPT;
+        size: KEPT_REPLY_BYTES_MAX;
     };
     let in_source = read("protocol/src/limits/desktop.rs").lines().filter(|line| line.starts_with("pub const ")).count();
     assert_eq!(values.len(), in_source);

@@ -49,7 +49,7 @@ pub enum ErrorClass {
     Terminal,
     /// The repeat runs again.
     Retryable,
-    /// Whether it ran is unknown: the repeat gets the same answer.
+    /// Whether it ran is unknown: the repeat is told [`DesktopError::OutcomeUnknown`].
     Ambiguous,
 }
 

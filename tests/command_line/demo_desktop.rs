@@ -47,6 +47,11 @@ impl Demo {
     /// Ends the desktop as the system does when it has no memory left, and starts it again on what it left.
     async fn kill_and_restart(&mut self, flags: &[&str]) {
         self.desktop.kill().await.unwrap();
+        self.restart(flags).await;
+    }
+
+    /// Starts the desktop again on what the one before has left.
+    async fn restart(&mut self, flags: &[&str]) {
         self.desktop = start_desktop(&self.account, self.data.path(), flags).await;
     }
 

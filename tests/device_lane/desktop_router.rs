@@ -1,4 +1,5 @@
 //! The desktop router behind the real relay: what a phone gets from a desktop that is built on it.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use crate::support::{PATIENCE, account::Account, relay_process::RelayProcess, running_desktop::RunningDesktop, token::fresh_user};
 use relay_endpoints::{
@@ -122,4 +123,33 @@ async fn a_desktop_of_another_sign_in_does_nothing() {
     let parties = parties(true).await;
     assert_eq!(parties.call("system.ping", json!({}), None).await, Err(-32041));
     assert_eq!(parties.meter.read(), Figures { forbidden: 1, ..Figures::default() });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn detached_work_may_finish_when_its_desktop_has_stopped() {
+    let relay = RelayProcess::start(&[]).await;
+    let account = Account::new(&relay, 1, 1).await;
+    let (released, finished) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (waiting, done) = (Arc::clone(&released), Arc::clone(&finished));
+    let stop_and_send = move |call: Call, _: NoParams| {
+        let (waiting, done, telling) = (Arc::clone(&waiting), Arc::clone(&done), call.clone());
+        let work = async move {
+            telling.progress(&"started").await?;
+            waiting.acquire().await.unwrap().forget();
+            done.add_permits(1);
+            Ok(())
+        };
+        async move { call.finish(work).await }
+    };
+    let router = Router::new(account.user).namespace(Namespace::new("run").on("chatOutboxStopAndSendNow", stop_and_send));
+    let detached = router.detached();
+    let (desktop, _) = RunningDesktop::start(account.desktop(0), router).await;
+    let phone = Phone::connect(account.phone(0, 0)).await.unwrap();
+    let mut call = phone.start(Request::new("run.chatOutboxStopAndSendNow")).await.unwrap();
+    assert!(matches!(call.next().await, Ok(Step::Progress(_))));
+    desktop.stop().await;
+    assert_eq!((detached.running(), finished.available_permits()), (1, 0));
+    released.add_permits(1);
+    timeout(PATIENCE, detached.finished()).await.unwrap();
+    assert_eq!((detached.running(), finished.available_permits()), (0, 1));
 }

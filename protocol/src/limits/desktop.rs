@@ -32,6 +32,22 @@ pub const COMMAND_OUTPUT_PAGE_BYTES_MAX: usize = 256 * 1024;
 /// Raw bytes of one `files.readBinary`. Seed.
 pub const READ_BINARY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// Mutations with a key that run at a time, those that wait for a permit counted. Seed.
+pub const RUNNING_CLAIMS_MAX: usize = 64;
+/// Copies of one mutation that wait for the running one. Seed.
+pub const CLAIM_WAITERS_MAX: usize = 32;
+/// Replies to finished mutations that are kept in memory. Seed.
+pub const FINISHED_CLAIMS_MAX: usize = 512;
+/// Keys that are remembered on disk. Seed.
+pub const CLAIM_ROWS_MAX: usize = 4_096;
+/// How long a claim whose owner has gone counts as running, from the claim on. Seed.
+pub const CLAIM_LEASE: Duration = Duration::from_secs(5 * 60);
+/// How long a key is remembered, from its stored reply on. Seed.
+pub const CLAIM_KEPT: Duration = Duration::from_secs(48 * 60 * 60);
+/// Largest reply that is kept for repeats. Seed.
+pub const KEPT_REPLY_BYTES_MAX: usize = 256 * 1024;
+
+const _: () = assert!(DISPATCH_LOAD.as_secs() < CLAIM_LEASE.as_secs());
 const _: () = assert!(CODEX_TIMELINE_LOAD.as_secs() < DISPATCH_LOAD.as_secs());
 const _: () = assert!(PERMIT_WAIT.as_secs() + DISPATCH.as_secs() + QUEUE_REPLY.as_secs() < PENDING_DEFAULT.as_secs());
 const _: () = assert!(PERMIT_WAIT.as_secs() + DISPATCH_LOAD.as_secs() + QUEUE_REPLY.as_secs() < PENDING_LOAD.as_secs());

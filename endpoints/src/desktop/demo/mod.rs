@@ -23,9 +23,12 @@ mod session;
 mod store;
 mod system;
 
-use super::{Publisher, router::Router};
+use super::{
+    Publisher,
+    router::{Router, idempotency::Idempotency},
+};
 use crate::clock;
-use agent::{Agents, Progress};
+use agent::Agents;
 use database::Database;
 use methods::Shared;
 use relay_protocol::id::UserId;
@@ -41,6 +44,8 @@ use std::{
 
 /// The file with the desktop's state, in its folder.
 pub const DATABASE_FILE: &str = "demo.db";
+/// The file with what its router knows of keys, beside it.
+pub const IDEMPOTENCY_FILE: &str = "idempotency.db";
 /// Whoever has this file locked uses the folder.
 const LOCK_FILE: &str = "lock";
 
@@ -65,6 +70,7 @@ pub struct Demo {
     options: DemoOptions,
     shared: Shared,
     files: files::Files,
+    idempotency: Idempotency,
     /// Held for as long as this lives.
     _lock: File,
 }
@@ -107,12 +113,15 @@ impl Demo {
         let now = clock::epoch_ms_signed();
         let database = Database::open(&path, |transaction| example::fill(transaction, now));
         let database = database.map_err(|fault| DemoError::State(path, fault.to_string()))?;
-        Ok(Demo { options, shared: Shared { database, progress: Arc::new(Progress::default()) }, files, _lock: lock })
+        let path = options.data.join(IDEMPOTENCY_FILE);
+        let idempotency = Idempotency::open(&path).map_err(|error| DemoError::State(path, error.to_string()))?;
+        Ok(Demo { options, shared: Shared { database, progress: Arc::default() }, files, idempotency, _lock: lock })
     }
 
     /// A router that answers all of the contract.
     pub fn router(&self) -> Router {
         Router::new(self.options.user)
+            .idempotency(self.idempotency.clone())
             .namespace(system::namespace(&self.shared))
             .namespace(session::namespace(&self.shared))
             .namespace(run::namespace(&self.shared))

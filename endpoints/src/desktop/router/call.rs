@@ -36,6 +36,8 @@ const PROGRESS_BYTES_MAX: usize = MESSAGE_BYTES_MAX - ENVELOPE_BYTES_MAX;
 pub struct Call {
     /// Its entry in the contract.
     pub method: &'static Method,
+    /// The phone's id of the request, decoded: it labels the whole round trip.
+    pub id: Arc<str>,
     /// As received.
     pub params: Option<Box<RawValue>>,
     /// The account, which is the desktop's own.
@@ -62,7 +64,8 @@ impl Call {
     pub const PERMISSIONS: Scopes = Scopes::NONE.with(Scope::Rpc);
 
     /// The params in the shape of `P`; absent ones count as `{}`. A field that `P` does not know is refused at any depth, whether `P`
-    /// says so or not, and so is one in snake_case at the top even if `P` knows it.
+    /// says so or not, and so is one in snake_case at the top even if `P` knows it. A `P` of `IgnoredAny` takes any object; a field of
+    /// that type counts as unknown.
     ///
     /// # Errors
     /// -32602 with what is wrong.
@@ -109,7 +112,11 @@ impl Call {
 
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").field("method", &self.method.name).field("device", &self.device).finish_non_exhaustive()
+        f.debug_struct("Call")
+            .field("method", &self.method.name)
+            .field("id", &self.id)
+            .field("device", &self.device)
+            .finish_non_exhaustive()
     }
 }
 
@@ -132,7 +139,10 @@ fn read<P: DeserializeOwned>(text: &str) -> Result<P, String> {
     let mut unknown = None;
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let params = serde_ignored::deserialize(&mut deserializer, |path| {
-        unknown.get_or_insert_with(|| path.to_string());
+        // What else is skipped is skipped because `P` says so.
+        if unknown.is_none() && matches!(path, serde_ignored::Path::Map { .. }) {
+            unknown = Some(path.to_string());
+        }
     });
     let params = params.map_err(told)?;
     match unknown {

@@ -3,11 +3,14 @@
 use super::{HandlerError, counters::Counters};
 use futures_util::FutureExt;
 use std::{
-    future::poll_fn,
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
-use tokio::{sync::oneshot, task::JoinSet};
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinSet,
+};
+use tracing::Instrument;
 
 /// Detached tasks at a time. As many as mutations run at a time in the seed's registry of keys.
 pub const DETACHED_MAX: usize = 64;
@@ -16,19 +19,22 @@ pub const DETACHED_MAX: usize = 64;
 #[derive(Default)]
 pub struct Detached {
     tasks: Mutex<JoinSet<()>>,
+    running: Arc<watch::Sender<usize>>,
 }
+
+/// A task counts for as long as it holds this.
+struct Running(Arc<watch::Sender<usize>>);
 
 impl Detached {
     /// Waits until none runs. A desktop that stops may give them this time before the router's end takes them along.
     pub async fn finished(&self) {
-        while poll_fn(|context| self.tasks().poll_join_next(context)).await.is_some() {}
+        // The sender is ours.
+        let _ = self.running.subscribe().wait_for(|running| *running == 0).await;
     }
 
     /// How many run.
     pub fn running(&self) -> usize {
-        let mut tasks = self.tasks();
-        reap(&mut tasks);
-        tasks.len()
+        *self.running.borrow()
     }
 
     /// Starts one; its result comes through the receiver, or nothing if it panics.
@@ -38,14 +44,17 @@ impl Detached {
         counters: Arc<Counters>,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<oneshot::Receiver<T>, HandlerError> {
-        let mut tasks = self.tasks();
-        reap(&mut tasks);
-        if tasks.len() >= DETACHED_MAX {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        // What ended has told its outcome already.
+        while tasks.try_join_next().is_some() {}
+        if self.running() >= DETACHED_MAX {
             counters.busy.add_one();
             return Err(HandlerError::busy().retryable());
         }
         let (sender, receiver) = oneshot::channel();
-        tasks.spawn(async move {
+        let running = Running::new(&self.running);
+        let watched = async move {
+            let _running = running;
             match AssertUnwindSafe(work).catch_unwind().await {
                 // Whoever waited may have been cut off; that is what this task is for.
                 Ok(done) => drop(sender.send(done)),
@@ -54,16 +63,21 @@ impl Detached {
                     tracing::error!(method, "detached work panicked");
                 }
             }
-        });
+        };
+        tasks.spawn(watched.in_current_span());
         Ok(receiver)
-    }
-
-    fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What ended has told its outcome already.
-fn reap(tasks: &mut JoinSet<()>) {
-    while tasks.try_join_next().is_some() {}
+impl Running {
+    fn new(running: &Arc<watch::Sender<usize>>) -> Self {
+        running.send_modify(|running| *running += 1);
+        Running(Arc::clone(running))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.send_modify(|running| *running -= 1);
+    }
 }

@@ -71,8 +71,13 @@ use relay_protocol::{
     id::UserId,
     limits::desktop::{IDEMPOTENCY_KEY_BYTES_MAX, QUEUE_REPLY},
 };
+use serde_json::value::RawValue;
 use std::{panic::AssertUnwindSafe, sync::Arc};
-use tokio::{sync::OwnedSemaphorePermit, time::timeout};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, timeout, timeout_at},
+};
+use tracing::Instrument;
 
 type Listener<T> = Box<dyn Fn(T) + Send + Sync>;
 
@@ -151,8 +156,9 @@ impl Router {
             tracing::warn!(user = %request.user_id, "a request of another account is refused");
             return Err(HandlerError::new(DesktopError::Forbidden, "This desktop is signed in to another account."));
         }
-        let Ok(device) = serde_json::from_str::<Box<str>>(request.client_id.get()) else {
-            return Err(HandlerError::new(DesktopError::InvalidRequest, "clientId must be a string."));
+        let text = |raw: &RawValue| serde_json::from_str::<Box<str>>(raw.get()).ok().map(Arc::from);
+        let (Some(device), Some(id)) = (text(&request.client_id), text(&request.id)) else {
+            return Err(HandlerError::new(DesktopError::InvalidRequest, "clientId and id must be strings."));
         };
         let Some(method) = contract::find(&request.method) else {
             return Err(HandlerError::new(DesktopError::MethodNotFound, "The contract has no such method."));
@@ -162,9 +168,10 @@ impl Router {
         };
         let call = Call {
             method,
+            id,
             params: request.params,
             user: self.user,
-            device: device.into(),
+            device,
             idempotency_key: key_of(method, request.idempotency_key)?,
             traceparent: request.traceparent.into(),
             replies: Arc::clone(replies),
@@ -175,20 +182,43 @@ impl Router {
         Ok((namespace, call))
     }
 
+    async fn answer_and_queue(&self, request: IncomingRequest, replies: &Arc<Replies>) {
+        let Answer { reply, permit } = self.answer(request, replies).await;
+        let queued = timeout(QUEUE_REPLY, async {
+            match &reply {
+                Ok(result) => replies.result(result).await,
+                Err(error) => replies.error(error).await,
+            }
+        });
+        match queued.await {
+            Ok(Ok(())) => {}
+            Ok(Err(gone)) => tracing::debug!(%gone, "a reply is not sent"),
+            Err(_elapsed) => {
+                self.counters().unqueued.add_one();
+                tracing::warn!("a reply found no room; the relay's deadline decides");
+            }
+        }
+        drop(permit);
+    }
+
     async fn answer(&self, request: IncomingRequest, replies: &Arc<Replies>) -> Answer {
         let (namespace, call) = match self.check(request, replies) {
             Ok(checked) => checked,
             Err(error) => return Answer::without_permit(Err(error.to_rpc())),
         };
         let method = call.method;
-        let claim = match self.admit(&call) {
-            None => None,
-            Some(Admission::Run(claim)) => Some(claim),
-            Some(Admission::Answer(reply)) => return Answer::without_permit(reply),
-            Some(Admission::Wait(joined)) => {
-                // A first copy that was cut off says nothing more than one that takes too long.
-                let reply = timeout(method.dispatch_limit(), joined.reply()).await.ok().flatten();
-                return Answer::without_permit(reply.unwrap_or_else(|| self.timed_out(method)));
+        let waits_until = Instant::now() + method.dispatch_limit();
+        let claim = loop {
+            match self.admit(&call) {
+                None => break None,
+                Some(Admission::Run(claim)) => break Some(claim),
+                Some(Admission::Answer(reply)) => return Answer::without_permit(reply),
+                Some(Admission::Wait(joined)) => match timeout_at(waits_until, joined.reply()).await {
+                    Ok(Some(reply)) => return Answer::without_permit(reply),
+                    // The copy was cut off, and is forgotten: what a repeat gets now is for its durable claim to say.
+                    Ok(None) => {}
+                    Err(_elapsed) => return Answer::without_permit(self.timed_out(method)),
+                },
             }
         };
         let Some(permit) = self.meter.permits.acquire(method).await else {
@@ -211,7 +241,7 @@ impl Router {
     fn admit(&self, call: &Call) -> Option<Admission> {
         let (idempotency, key) = (self.idempotency.as_ref()?, call.idempotency_key.as_ref()?);
         let scope = Scope { user: call.user, device: Arc::clone(&call.device), method: call.method.name, key: Arc::clone(key) };
-        Some(idempotency.admit(scope, call.params.as_deref(), call.method))
+        Some(idempotency.admit(scope, call.params.as_deref()))
     }
 
     /// The handler and the judgement of its result. Dropped at the dispatch limit.
@@ -249,22 +279,9 @@ impl Router {
 impl Handler for Router {
     async fn handle(&self, request: IncomingRequest, replies: Replies) {
         let replies = Arc::new(replies);
-        let Answer { reply, permit } = self.answer(request, &replies).await;
-        let queued = timeout(QUEUE_REPLY, async {
-            match &reply {
-                Ok(result) => replies.result(result).await,
-                Err(error) => replies.error(error).await,
-            }
-        });
-        match queued.await {
-            Ok(Ok(())) => {}
-            Ok(Err(gone)) => tracing::debug!(%gone, "a reply is not sent"),
-            Err(_elapsed) => {
-                self.counters().unqueued.add_one();
-                tracing::warn!("a reply found no room; the relay's deadline decides");
-            }
-        }
-        drop(permit);
+        // Labels what handlers log, too.
+        let span = tracing::info_span!("request", id = request.id.get(), method = request.method);
+        self.answer_and_queue(request, &replies).instrument(span).await;
     }
 
     fn on_event(&self, event: Event) {

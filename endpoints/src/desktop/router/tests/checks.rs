@@ -134,6 +134,17 @@ async fn unknown_and_snake_case_fields_of_params_are_refused_whatever_the_handle
 }
 
 #[tokio::test]
+async fn a_handler_may_take_any_params() {
+    use serde::de::IgnoredAny;
+    let run = Namespace::new("run").on("chatContextUsage", |_call, _: IgnoredAny| async { Ok(1) });
+    let run = run.on("chatModels", |_call, _: BTreeMap<String, Vec<IgnoredAny>>| async { Ok(2) });
+    let router = Arc::new(router().namespace(run));
+    assert_eq!(ask(&router, request("run.chatContextUsage", json!({"any": {"thing": 1}}))).result().await, 1);
+    assert_eq!(ask(&router, request("run.chatModels", json!({"any": [{"thing": 1}, 2]}))).result().await, 2);
+    assert_eq!(ask(&router, request("run.chatContextUsage", json!({"any_thing": 1}))).code().await, -32602);
+}
+
+#[tokio::test]
 async fn params_are_absent_or_an_empty_object_where_a_method_has_none() {
     let system = Namespace::new("system").on("getReplyStyle", |_call, _: NoParams| async { Ok(1) });
     let router = Arc::new(router().namespace(system));
@@ -171,11 +182,28 @@ async fn a_fault_of_params_is_told_in_few_bytes_and_depth_costs_no_stack() {
 #[tokio::test]
 async fn a_handler_learns_who_asks() {
     let system = Namespace::new("system").on("ping", |call: Call, _: NoParams| async move {
-        Ok(json!([call.method.name, call.user.to_string(), &*call.device, &*call.traceparent, call.params.unwrap().get()]))
+        Ok(json!([call.method.name, &*call.id, call.user.to_string(), &*call.device, &*call.traceparent, call.params.unwrap().get()]))
     });
     let router = Arc::new(router().namespace(system));
-    assert_eq!(ask(&router, request("system.ping", json!({}))).result().await, json!(["system.ping", USER, PHONE, TRACE, "{}"]));
+    assert_eq!(ask(&router, request("system.ping", json!({}))).result().await, json!(["system.ping", "1", USER, PHONE, TRACE, "{}"]));
     assert_eq!(Call::PERMISSIONS.to_string(), "rpc");
     let strange = IncomingRequest { client_id: raw("7"), ..request("system.ping", json!({})) };
     assert_eq!(ask(&router, strange).code().await, -32600);
+}
+
+#[test]
+fn events_and_refusals_go_to_whoever_listens() {
+    use crate::frame::{ErrorFrame, Event};
+    let (sender, mut heard) = mpsc::unbounded_channel();
+    let other = sender.clone();
+    let deaf = router();
+    let router = router().events(move |event| sender.send(event.event_type).unwrap()).errors(move |error| other.send(error.code).unwrap());
+    let event = || Event { event_type: "agent:notification-result".to_owned(), source_device_id: None, payload: raw("{}") };
+    let error = || ErrorFrame { code: "invalidEvent".to_owned(), message: String::new(), retryable: false };
+    deaf.on_event(event());
+    deaf.on_error(error());
+    router.on_event(event());
+    router.on_error(error());
+    assert_eq!([heard.try_recv().unwrap(), heard.try_recv().unwrap()], ["agent:notification-result", "invalidEvent"]);
+    assert!(heard.try_recv().is_err());
 }

@@ -34,8 +34,20 @@ async fn detached_work_outlives_the_dispatch_limit() {
     let answer = asked.next().await;
     assert_eq!(answer["error"], json!({"code": -32603, "message": "Desktop request timed out."}));
     assert_eq!((detached.running(), finished.load(Ordering::Relaxed)), (1, 0));
+    let mut waiters: Vec<_> = (0..2)
+        .map(|_| {
+            tokio::spawn({
+                let detached = Arc::clone(&detached);
+                async move { detached.finished().await }
+            })
+        })
+        .collect();
+    settle().await;
+    assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
     release.notify_one();
-    detached.finished().await;
+    while let Some(waiter) = waiters.pop() {
+        waiter.await.unwrap();
+    }
     assert_eq!((detached.running(), finished.load(Ordering::Relaxed)), (0, 1));
     assert!(asked.frames.recv().await.is_none(), "no progress follows the answer");
 }
