@@ -78,6 +78,9 @@ pub const OWN_TOKEN_TTL: Duration = Duration::from_secs(5 * 60);
 /// Life of the token that `relay desktop` and `relay phone … watch` make for themselves and show at each reconnect.
 pub const DESKTOP_TOKEN_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
+/// How long `relay desktop --demo` waits at its end for work that must finish: as long as a step of a drain.
+pub const DESKTOP_DETACHED_WAIT: Duration = DRAIN_STEP_TIMEOUT;
+
 /// How long `relay phone` keeps trying while its desktop is away, unless told otherwise: one that was started a moment before
 /// registers well within it.
 pub const PHONE_WAIT: Duration = Duration::from_secs(5);

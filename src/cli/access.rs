@@ -6,9 +6,11 @@ use crate::{
     http::auth::{TokenRules, mint},
     secrets::{Secret, admin_token_in, jwt_secret_in},
 };
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use relay_actors::clock::EpochMs;
 use relay_endpoints::{address::RelayAddress, admin::Admin};
 use relay_protocol::id::UserId;
+use serde::Deserialize;
 use std::{path::PathBuf, time::Duration};
 
 /// Where a relay that was started without flags is.
@@ -74,6 +76,25 @@ impl Access {
             (None, None) => Err(CliError::usage("give --user UUID, or an account token or API key in RELAY_TOKEN")),
         }
     }
+
+    /// The account that this acts for: what the token says, or, with an API key, which says nothing, what `--user` does.
+    ///
+    /// # Errors
+    /// Neither does.
+    pub fn account(&self) -> Result<UserId, CliError> {
+        let said = self.token.as_ref().and_then(|token| subject(token.expose()));
+        said.or(self.user).ok_or_else(|| CliError::usage("give --user UUID: an API key does not say whose it is"))
+    }
+}
+
+/// The account that a JWT says, not checked: the relay does that.
+fn subject(token: &str) -> Option<UserId> {
+    #[derive(Deserialize)]
+    struct Claims {
+        sub: UserId,
+    }
+    let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
+    Some(serde_json::from_slice::<Claims>(&claims).ok()?.sub)
 }
 
 /// Flags of every command that makes account tokens: those of `relay serve` that decide which are valid.
@@ -106,5 +127,40 @@ impl Signing {
         };
         let rules = TokenRules { secret: Some(secret), jwks: None, issuer: self.jwt_issuer.clone(), audience: self.jwt_audience.clone() };
         mint(&rules, user, ttl, EpochMs::now()).map_err(CliError::failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        access: Access,
+    }
+
+    const SAID: &str = "a11ce000-0000-4000-8000-000000000001";
+    const GIVEN: &str = "b0b00000-0000-4000-8000-000000000002";
+
+    fn account(flags: &[&str]) -> Result<UserId, CliError> {
+        Cli::try_parse_from(std::iter::once("relay").chain(flags.iter().copied())).unwrap().access.account()
+    }
+
+    #[test]
+    fn a_token_says_whose_it_is_and_an_api_key_does_not() {
+        let jwt = format!("h.{}.s", URL_SAFE_NO_PAD.encode(format!(r#"{{"sub":"{SAID}","exp":1}}"#)));
+        for (flags, expected) in [
+            (&["--token", &jwt][..], SAID),
+            (&["--token", &jwt, "--user", GIVEN], SAID),
+            (&["--token", "rk_0123", "--user", GIVEN], GIVEN),
+            (&["--user", GIVEN], GIVEN),
+        ] {
+            assert_eq!(account(flags).unwrap(), expected.parse().unwrap(), "{flags:?}");
+        }
+        for token in ["rk_0123", "h.!.s", "h..s", "h"] {
+            assert_eq!(account(&["--token", token]).unwrap_err().exit_code(), 2, "{token}");
+        }
     }
 }

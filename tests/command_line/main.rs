@@ -13,6 +13,7 @@
 //! | `compat` | `relay compat`, and what its rules do to checks and registrations |
 //! | `waiting` | `relay phone` while its desktop is away |
 //! | `watching` | `relay phone … watch` and the demo timeline of `relay desktop` |
+//! | `demo_desktop` | `relay desktop --demo`: what a phone gets from it, also when it is killed, and the README's tour |
 //! | `contract` | `relay contract check`: copies that agree, differ, or cannot be read |
 //! | `bench` | `relay bench`: what it starts, prints and leaves behind |
 //! | `drain` | `relay drain`, `relay status`, `relay log-level` |
@@ -29,6 +30,7 @@ mod compat;
 mod configuration;
 mod contract;
 mod database;
+mod demo_desktop;
 mod drain;
 mod logs;
 mod printed;

@@ -39,13 +39,13 @@ fn the_printed_device_commands_work_as_they_stand_and_stay_the_same() {
 }
 
 /// A shell in a process group of its own, whose background jobs end with it.
-struct Shell {
-    process: tokio::process::Child,
+pub(super) struct Shell {
+    pub(super) process: tokio::process::Child,
     group: String,
 }
 
 impl Shell {
-    fn start(mut command: Command) -> Self {
+    pub(super) fn start(mut command: Command) -> Self {
         let process = command.process_group(0).stdin(Stdio::null()).spawn().unwrap();
         // The first process of a group gives it its id.
         let group = format!("-{}", process.id().unwrap());

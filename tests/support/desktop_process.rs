@@ -24,7 +24,12 @@ pub fn desktop_command(account: &Account) -> Command {
 
 /// The account's first desktop, registered.
 pub async fn start_desktop_process(account: &Account) -> Child {
-    let mut child = desktop_command(account).stdout(Stdio::piped()).spawn().unwrap();
+    registered(desktop_command(account)).await
+}
+
+/// A desktop of any kind, started and registered.
+pub async fn registered(mut command: Command) -> Child {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     timeout(PATIENCE, stdout.read_line(&mut line)).await.expect("the desktop registers").unwrap();

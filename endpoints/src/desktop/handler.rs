@@ -120,21 +120,26 @@ impl Replies {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SampleRouter;
 
+/// The answer to `system.ping`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Pong {
+pub(super) struct Pong {
     ok: bool,
     service: &'static str,
     timestamp_ms: u64,
     capabilities: [&'static str; 1],
 }
 
+impl Pong {
+    pub(super) fn now() -> Self {
+        Pong { ok: true, service: "desktop-relay", timestamp_ms: clock::epoch_ms(), capabilities: ["run.cancel.exact-run.v1"] }
+    }
+}
+
 impl Handler for SampleRouter {
     async fn handle(&self, request: IncomingRequest, replies: Replies) {
         let sent = if request.method == "system.ping" {
-            let pong =
-                Pong { ok: true, service: "desktop-relay", timestamp_ms: clock::epoch_ms(), capabilities: ["run.cancel.exact-run.v1"] };
-            let pong = serde_json::value::to_raw_value(&pong).expect("four plain fields serialize");
+            let pong = serde_json::value::to_raw_value(&Pong::now()).expect("four plain fields serialize");
             replies.result(&pong).await
         } else {
             replies.result(request.params.as_deref().unwrap_or(RawValue::NULL)).await

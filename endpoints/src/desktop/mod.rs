@@ -6,6 +6,7 @@
 //! What a desktop sends by itself goes through a [`Publisher`]: timeline frames of the sessions that somebody watches, and other
 //! events.
 
+pub mod demo;
 mod demo_timeline;
 mod event_buffer;
 mod event_queue;
@@ -28,6 +29,7 @@ use crate::{
     link::{Ended, Link, LinkOptions, LinkSender},
 };
 use event_queue::{Connected, Connection, EventQueue};
+use handler::Pong;
 use rand::{SeedableRng, rngs::StdRng};
 use relay_protocol::{compatibility::Descriptor, event::INTEREST_UPDATED, id::DeviceId, limits::PENDING_PER_DESKTOP_MAX};
 use std::{pin::pin, sync::Arc, time::Duration};

@@ -460,6 +460,7 @@ fn is_logged_out(cause: &Cause) -> bool {
         }
         Cause::Open(
             OpenError::Register(RegisterError::Refused(_) | RegisterError::Malformed(_) | RegisterError::TimedOut) | OpenError::Connect(_),
-        ) => false,
+        )
+        | Cause::Incompatible(_) => false,
     }
 }
