@@ -55,7 +55,7 @@ impl Handler for Hearing {
     }
 
     fn on_event(&self, event: Event) {
-        self.0.send(event.event_type.into()).unwrap();
+        self.0.send(event.event_type).unwrap();
     }
 }
 
