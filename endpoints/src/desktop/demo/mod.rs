@@ -1,11 +1,11 @@
 //! The demo desktop: small but real, so that somebody who builds a phone has something to talk to.
 //!
 //! It is made of the parts that any desktop needs: a [`Router`] with handlers by namespace, a database, an outbox with receipts, agents
-//! that publish what they do while somebody watches. Only what the agents say is made up ([`script`]). Its state is one SQLite file;
+//! that publish what they do while somebody watches. Only what the agents say is made up (`script`). Its state is one SQLite file;
 //! the router's memory of keys is another beside it.
 //!
-//! `system` and `session` are plain look-ups and changes ([`methods`]). A message goes through [`store::outbox`], which knows each
-//! operation once, to [`agent`], and comes out as entries of a timeline. `files` reads below one folder ([`files`]). What the contract
+//! `system` and `session` are plain look-ups and changes (`methods`). A message goes through `store::outbox`, which knows each
+//! operation once, to `agent`, and comes out as entries of a timeline. `files` reads below one folder (`files`). What the contract
 //! has beyond that (git, attachments, approvals, accounts) is answered -32047.
 
 mod agent;
