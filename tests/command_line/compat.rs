@@ -86,8 +86,8 @@ fn a_protocol_minimum_is_the_same_for_checks_and_registrations() {
     assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stderr));
     assert!(text(&refused.stderr).contains("protocolUpdateRequired"), "{}", text(&refused.stderr));
     // A phone does not ask beforehand.
-    let route = ["phone", "--device", USER, "--desktop", USER, "call", "system.ping"];
-    let refused = finish(&directory, &[&route[..], &at[..]].concat());
+    let route = ["phone", "--device", USER, "--desktop", USER];
+    let refused = finish(&directory, &[&route[..], &at, &["call", "system.ping"]].concat());
     assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stderr));
     assert!(text(&refused.stderr).contains("protocolUpdateRequired"), "{}", text(&refused.stderr));
     assert_eq!(server.end("-TERM"), Some(0));

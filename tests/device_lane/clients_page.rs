@@ -1,4 +1,5 @@
-//! The two programs of docs/clients.md, as they stand there: a third-party websocket client on either side of a real relay.
+//! The programs of docs/clients.md, as they stand there: a third-party websocket client on either side of a real relay, and the crate's own
+//! clients against those.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 use crate::support::{PATIENCE, account::Account, relay_process::RelayProcess};
@@ -19,14 +20,9 @@ fn program(folder: &TempDir, name: &str) -> std::path::PathBuf {
     path
 }
 
-/// Python with what `tests/clients/requirements.txt` names, which `./dev test` has installed.
-fn python(program: &Path, account: &Account) -> Command {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let python = target.join("python/bin/python");
-    assert!(python.exists(), "{} is not there; ./dev test installs it", python.display());
-    let mut command = Command::new(python);
+/// What all programs of the page read.
+fn with_environment(mut command: Command, account: &Account) -> Command {
     command
-        .arg(program)
         .env_clear()
         .env("RELAY", account.address.http("").trim_end_matches('/'))
         .env("TOKEN", &account.token)
@@ -37,22 +33,58 @@ fn python(program: &Path, account: &Account) -> Command {
     command
 }
 
+/// Python with what `tests/clients/requirements.txt` names, which `./dev test` has installed.
+fn python(program: &Path, account: &Account) -> Command {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let python = target.join("python/bin/python");
+    assert!(python.exists(), "{} is not there; ./dev test installs it", python.display());
+    let mut command = Command::new(python);
+    command.arg(program);
+    with_environment(command, account)
+}
+
+/// One of the page's Rust programs, which are built beside the tests.
+fn rust(name: &str, folder: &TempDir, account: &Account) -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_relay")).with_file_name("examples").join(name);
+    let mut command = with_environment(Command::new(program), account);
+    command.env("ACCOUNT", account.user.to_string()).env("KEYS", folder.path().join("keys.db"));
+    command
+}
+
+/// Starts the desktop, and has the phone do what it does: the lines that it printed.
+async fn phone_calls_desktop(mut desktop: Command, mut phone: Command) -> Vec<String> {
+    let mut desktop = desktop.stdout(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(desktop.stdout.take().unwrap()).lines();
+    let line = timeout(PATIENCE, told.next_line()).await.expect("the desktop registers").unwrap();
+    assert_eq!(line.as_deref(), Some("registered"));
+
+    let phone = timeout(PATIENCE, phone.output()).await.expect("the phone ends").unwrap();
+    let (stdout, stderr) = (String::from_utf8(phone.stdout).unwrap(), String::from_utf8(phone.stderr).unwrap());
+    assert_eq!((stderr.as_str(), phone.status.code()), ("", Some(0)), "{stdout}");
+    stdout.lines().map(str::to_owned).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_programs_of_the_page_call_each_other_and_one_watches_the_other() {
     let relay = RelayProcess::start(&[]).await;
     let account = Account::new(&relay, 1, 1).await;
     let folder = tempfile::tempdir().unwrap();
-    let mut desktop = python(&program(&folder, "desktop.py"), &account).stdout(Stdio::piped()).spawn().unwrap();
-    let mut told = BufReader::new(desktop.stdout.take().unwrap()).lines();
-    let line = timeout(PATIENCE, told.next_line()).await.expect("the desktop registers").unwrap();
-    assert_eq!(line.as_deref(), Some("registered"));
-
-    let phone = timeout(PATIENCE, python(&program(&folder, "phone.py"), &account).output()).await.expect("the phone ends").unwrap();
-    let (stdout, stderr) = (String::from_utf8(phone.stdout).unwrap(), String::from_utf8(phone.stderr).unwrap());
-    let lines: Vec<&str> = stdout.lines().collect();
-    let [online, ping, first, again, timeline] = lines[..] else { panic!("{stdout}{stderr}") };
-    assert_eq!([online, ping], ["registered; the desktop is online", "ping: True"]);
-    assert_eq!([first, again], ["rename: {'renamed': 1}"; 2], "the second one has the key of the first");
-    assert!(timeline.starts_with("timeline: step "), "{timeline}");
-    assert_eq!((stderr.as_str(), phone.status.code()), ("", Some(0)));
+    let (desktop, phone) = (program(&folder, "desktop.py"), program(&folder, "phone.py"));
+    let desktops = [python(&desktop, &account), rust("desktop", &folder, &account)];
+    for desktop in desktops {
+        let printed = phone_calls_desktop(desktop, python(&phone, &account)).await;
+        let [online, ping, first, again, timeline] = &printed[..] else { panic!("{printed:?}") };
+        assert_eq!([online, ping], ["registered; the desktop is online", "ping: True"]);
+        assert_eq!([first, again], ["rename: {'renamed': 1}"; 2], "the second one has the key of the first");
+        assert!(timeline.starts_with("timeline: step "), "{timeline}");
+    }
+    let desktops = [python(&desktop, &account), rust("desktop", &folder, &account)];
+    for desktop in desktops {
+        let printed = phone_calls_desktop(desktop, rust("phone", &folder, &account)).await;
+        let [ping, first, again, timeline] = &printed[..] else { panic!("{printed:?}") };
+        assert!(ping.starts_with("ping: {\"ok\":true,"), "{ping}");
+        assert_eq!(first, again, "the second one has the key of the first");
+        assert!(first.starts_with("rename: {\"renamed\":"), "{first}");
+        assert!(timeline.starts_with("timeline: {\"") && timeline.contains("step "), "{timeline}");
+    }
 }

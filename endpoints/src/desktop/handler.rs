@@ -120,10 +120,10 @@ impl Replies {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SampleRouter;
 
-/// The answer to `system.ping`.
-#[derive(Serialize)]
+/// The answer to `system.ping`, as the seed shows it: a phone asks it after each registration.
+#[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Pong {
+pub struct Pong {
     ok: bool,
     service: &'static str,
     timestamp_ms: u64,
@@ -131,7 +131,8 @@ pub(super) struct Pong {
 }
 
 impl Pong {
-    pub(super) fn now() -> Self {
+    /// That of this moment.
+    pub fn now() -> Self {
         Pong { ok: true, service: "desktop-relay", timestamp_ms: clock::epoch_ms(), capabilities: ["run.cancel.exact-run.v1"] }
     }
 }

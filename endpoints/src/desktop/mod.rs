@@ -17,7 +17,7 @@ pub mod router;
 
 pub use crate::link::Cause;
 pub use demo_timeline::DemoTimeline;
-pub use handler::{Gone, Handler, Replies, SampleRouter};
+pub use handler::{Gone, Handler, Pong, Replies, SampleRouter};
 pub use interests::Interests;
 pub use publisher::{Published, Publisher};
 
@@ -29,7 +29,6 @@ use crate::{
     link::{Ended, Link, LinkOptions, LinkSender},
 };
 use event_queue::{Connected, Connection, EventQueue};
-use handler::Pong;
 use rand::{SeedableRng, rngs::StdRng};
 use relay_protocol::{compatibility::Descriptor, event::INTEREST_UPDATED, id::DeviceId, limits::PENDING_PER_DESKTOP_MAX};
 use std::{pin::pin, sync::Arc, time::Duration};
