@@ -28,6 +28,7 @@ pub mod frame;
 mod inbound;
 pub mod link;
 pub mod phone;
+mod private_file;
 mod tls;
 pub mod trace;
 

@@ -1,12 +1,11 @@
 //! The one SQLite file of a demo desktop. Calls block, so they run on threads for that, one at a time.
 
 use super::fault::Fault;
-use crate::desktop::router::HandlerError;
+use crate::{desktop::router::HandlerError, private_file};
 use relay_protocol::desktop_error::DesktopError;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::{
     fmt,
-    os::unix::fs::OpenOptionsExt,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -18,8 +17,6 @@ const SCHEMA: &str = include_str!("schema.sql");
 /// How long a statement waits while somebody else writes: another program that looks at the file, or a copy of it being made. Shorter
 /// than a handler may take.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Only the one who runs the desktop reads what was said to it.
-const FILE_MODE: u32 = 0o600;
 
 const _: () = assert!(BUSY_TIMEOUT.as_secs() < relay_protocol::limits::desktop::DISPATCH.as_secs());
 
@@ -59,7 +56,7 @@ impl From<rusqlite::Error> for OpenFault {
 impl Database {
     /// Opens the file; `fill` writes what a new one begins with, in the transaction that makes it.
     pub(super) fn open(path: &Path, fill: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>) -> Result<Self, OpenFault> {
-        std::fs::OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(path).map_err(OpenFault::Io)?;
+        private_file::ensure(path).map_err(OpenFault::Io)?;
         let mut connection = Connection::open(path)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;

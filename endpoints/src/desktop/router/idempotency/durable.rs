@@ -3,11 +3,11 @@
 //! Each step is one transaction that takes the file's write lock first, so that two processes on one file never both run one key.
 
 use super::{Fingerprint, Reply, Scope};
-use crate::frame::RpcError;
+use crate::{frame::RpcError, private_file};
 use relay_protocol::limits::desktop::{CLAIM_KEPT, CLAIM_LEASE, CLAIM_ROWS_MAX};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use serde_json::value::RawValue;
-use std::{fmt, fs::OpenOptions, io, os::unix::fs::OpenOptionsExt, path::Path, sync::mpsc, time::Duration};
+use std::{fmt, io, path::Path, sync::mpsc, time::Duration};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
@@ -114,8 +114,7 @@ pub(super) struct Durable {
 
 impl Durable {
     pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
-        // SQLite gives its other files the mode of this one.
-        OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(OpenError::File)?;
+        private_file::ensure(path).map_err(OpenError::File)?;
         let mut connection = Connection::open(path)?;
         connection.busy_timeout(LOCK_WAIT)?;
         connection.pragma_update(None, "journal_mode", "wal")?;
