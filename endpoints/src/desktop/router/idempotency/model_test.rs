@@ -38,6 +38,15 @@ enum Known {
     Unknown { until: i64 },
 }
 
+impl Known {
+    /// When it is forgotten.
+    fn until(&self) -> i64 {
+        match *self {
+            Known::Answer { until, .. } | Known::Cut { until, .. } | Known::Unknown { until } => until,
+        }
+    }
+}
+
 const KEYS: [&str; 2] = ["a", "b"];
 const PARAMS: [&str; 2] = ["{}", "[]"];
 
@@ -60,13 +69,21 @@ fn reply_of(end: End) -> super::Reply {
     }
 }
 
+/// A row that has expired by a clock that is now set back may have been removed or not. Its key is not used again.
+fn retire_expired(known: &mut BTreeMap<(bool, usize), (usize, Known)>, names: &mut BTreeMap<(bool, usize), usize>, now: i64) {
+    known.retain(|at, (_, state)| {
+        let is_good = state.until() > now;
+        if !is_good {
+            *names.entry(*at).or_insert(0) += 1;
+        }
+        is_good
+    });
+}
+
 /// What a copy gets: `None` is that it runs.
 fn expected(known: &mut BTreeMap<(bool, usize), (usize, Known)>, at: (bool, usize), params: usize, now: i64) -> Option<i64> {
     let (first, state) = known.get_mut(&at)?;
-    let until = match *state {
-        Known::Answer { until, .. } | Known::Cut { until, .. } | Known::Unknown { until } => until,
-    };
-    if until <= now {
+    if state.until() <= now {
         known.remove(&at);
         return None;
     }
@@ -93,22 +110,27 @@ fn expected(known: &mut BTreeMap<(bool, usize), (usize, Known)>, at: (bool, usiz
 
 async fn agrees(steps: Vec<Step>) -> Result<(), TestCaseError> {
     let (mut rig, mut now, mut known) = (Rig::new(), START, BTreeMap::new());
+    let mut names = BTreeMap::new();
     for step in steps {
         match step {
             Step::Restart => rig.restart(),
             Step::Clock(by) => {
+                if by < 0 {
+                    retire_expired(&mut known, &mut names, now);
+                }
                 now += by;
                 rig.at(now);
             }
             Step::Copy { safe, key, params, end } => {
                 let (at, method) = ((safe, key), if safe { SUBMIT } else { METHOD });
+                let name = format!("{}{}", KEYS[key], names.entry(at).or_insert(0));
                 let answer = expected(&mut known, at, params, now);
                 if answer.is_none() && end == End::CutOff {
-                    cut_off(rig.running_with(method, KEYS[key], PARAMS[params]).await).await;
+                    cut_off(rig.running_with(method, &name, PARAMS[params]).await).await;
                     known.insert(at, (params, Known::Cut { lease: now + LEASE, until: now + LEASE + KEPT }));
                     continue;
                 }
-                let (reply, ran) = rig.copy(method, KEYS[key], PARAMS[params], reply_of(end)).await;
+                let (reply, ran) = rig.copy(method, &name, PARAMS[params], reply_of(end)).await;
                 prop_assert_eq!(ran, if answer.is_none() { Ran::Yes } else { Ran::No }, "{:?}", step);
                 match answer {
                     Some(0) => prop_assert_eq!(text(&reply), Ok("1")),
