@@ -428,7 +428,7 @@ async fn when_the_claim_cannot_be_stored_nothing_runs_and_it_may_be_sent_again()
 
 #[tokio::test]
 async fn four_methods_run_again_after_a_copy_that_was_cut_off() {
-    for method in REPLAY_SAFE {
+    for method in [SUBMIT, APPEND, "files.finishChatAttachmentUpload", "files.cancelChatAttachmentUpload"] {
         let mut rig = Rig::new();
         cut_off(rig.running(method, "k").await).await;
         let (reply, ran) = rig.copy(method, "k", "{}", Err(HandlerError::new(DesktopError::Internal, "m").to_rpc())).await;
