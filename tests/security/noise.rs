@@ -2,6 +2,7 @@
 //! noisy one is limited.
 
 use crate::support::{
+    PATIENCE,
     account::Account,
     neighbours::Neighbours,
     raw_socket::{Frame, RawSocket, Received, opcode},
@@ -102,7 +103,9 @@ async fn heavy_an_account_at_line_rate_delays_neither_health_nor_others() {
     let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
     let until = Instant::now() + Duration::from_secs(u64::try_from(scaled(5, 120)).unwrap());
     let mut checks = 0;
-    while Instant::now() < until {
+    // A machine with other work may need longer to be as noisy as is refused.
+    let is_noisy = || limited.load(Relaxed) > 0 || Instant::now() > until + PATIENCE;
+    while Instant::now() < until || !is_noisy() {
         for address in [relay.ready().public, relay.ready().admin] {
             let asked = timeout(HEALTH_MAX, client.get(format!("http://{address}/livez")).send()).await;
             assert_eq!(asked.expect("health answers in time").unwrap().status(), 200, "check {checks}");
