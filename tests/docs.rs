@@ -547,7 +547,9 @@ fn the_limits_table_is_the_code() {
         small_size: UNSENT_BYTES_MAX;
         period: EVENT_FLUSH_INTERVAL;
         size: EVENT_FLUSH_BYTES, EVENT_LANE_BYTES_MAX;
-        period: POLICY_CACHE;
+        count: PUSH_TOKEN_BYTES_MAX, PUSH_APP_ID_BYTES_MAX;
+        count: NOTIFICATION_ID_BYTES_MAX, NOTIFICATION_TITLE_CHARS_MAX, NOTIFICATION_BODY_CHARS_MAX;
+        period: NOTIFICATION_ID_MEMORY, POLICY_CACHE;
     };
     let in_source = read("protocol/src/limits.rs").lines().filter(|line| line.starts_with("pub const ")).count();
     assert_eq!(values.len(), in_source);

@@ -10,6 +10,7 @@ pub mod drain;
 pub mod mailbox;
 pub mod persistence;
 pub mod processes;
+pub mod push;
 pub mod readings;
 pub mod relay;
 pub mod spans;

@@ -16,6 +16,7 @@ pub mod id;
 pub mod identity;
 pub mod limits;
 pub mod params;
+pub mod push;
 pub mod register;
 pub mod rpc;
 pub mod text;

@@ -96,6 +96,18 @@ pub const EVENT_FLUSH_INTERVAL: Duration = Duration::from_millis(250);
 pub const EVENT_FLUSH_BYTES: usize = 64 * 1024;
 /// Bytes of pending events at which a phone's buffer is full, and the largest event that counts among them. Seed.
 pub const EVENT_LANE_BYTES_MAX: usize = 512 * 1024;
+/// Longest push token. Apple's have 64 characters and may grow, Firebase's have about 160.
+pub const PUSH_TOKEN_BYTES_MAX: usize = 4_096;
+/// Longest app id (bundle id) beside a push token. Apple's limit for bundle ids.
+pub const PUSH_APP_ID_BYTES_MAX: usize = 155;
+/// Longest `notificationId`, in bytes of decoded UTF-8. As long as an RPC id may be.
+pub const NOTIFICATION_ID_BYTES_MAX: usize = 128;
+/// Longest title of an alert, in characters. Device-lane section 8.
+pub const NOTIFICATION_TITLE_CHARS_MAX: usize = 200;
+/// Longest body of an alert, in characters. Device-lane section 8.
+pub const NOTIFICATION_BODY_CHARS_MAX: usize = 2_000;
+/// How long a `notificationId` is remembered, so that it is not sent twice. Device-lane section 8.
+pub const NOTIFICATION_ID_MEMORY: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long compatibility rules are used before they are read again. Seed.
 pub const POLICY_CACHE: Duration = Duration::from_secs(60);
 

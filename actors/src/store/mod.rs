@@ -10,6 +10,7 @@ use relay_protocol::{
     device::{DeviceFacts, Presence, PresenceReason, Role},
     id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
     identity::Scopes,
+    push::PushAddress,
 };
 use std::{fmt, time::Duration};
 
@@ -161,6 +162,17 @@ pub struct ApiKey {
     pub scopes: Scopes,
     /// When it was made.
     pub created_at: EpochMs,
+}
+
+/// A phone that takes pushes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PushTarget {
+    /// The phone.
+    pub device: DeviceId,
+    /// Where its pushes go.
+    pub address: PushAddress,
+    /// When the phone claimed the token last; names the claim, since each of a device is later than the one before.
+    pub claimed_at: EpochMs,
 }
 
 /// What a relay process tells of itself to those that share its storage.
