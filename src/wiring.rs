@@ -9,6 +9,7 @@ use relay_actors::{
     counters::Counters,
     device_socket::{EventLimits, GateLimits, Rate, SocketConfig, SocketTable, Sockets, TableLimits},
     persistence::{Persistence, PersistenceConfig},
+    push::{Gateways, Push},
     relay::Relay,
     spans::{self, SpanQueue},
     store::{
@@ -118,7 +119,7 @@ pub async fn migrate_server(settings: &postgres::Settings) -> Result<MigrationRe
 
 /// Starts the actors on this storage. Supervisor and persistence run on this thread's arbiter; each router on the arbiter of the
 /// worker whose socket registered first.
-pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
+pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>, gateways: Gateways) -> Actors {
     let instance = RelayInstanceId(Uuid::new_v4());
     let sockets = Arc::new(SocketTable::new(TableLimits {
         inbound_bytes_max: config.inbound_total.0,
@@ -153,7 +154,9 @@ pub fn start_actors(config: &ServeConfig, store: Arc<dyn Store>) -> Actors {
     };
     let routers = RouterConfig { core, mailbox_capacity: ROUTER_MAILBOX_CAPACITY };
     let start_persistence = move |shared| Persistence::new(store.clone(), instance, persistence, shared).start();
-    let (_, directory) = Supervisor::launch(supervisor, routers, sockets.clone(), counters, start_persistence);
+    let push_counters = counters.push.clone();
+    let start_push = move |services| Push::new(gateways.clone(), services, push_counters.clone()).start();
+    let (_, directory) = Supervisor::launch(supervisor, routers, sockets.clone(), counters, start_persistence, start_push);
     let config = SocketConfig {
         gate: GateLimits {
             message_bytes_max: config.max_message.0,

@@ -4,8 +4,10 @@
 //! allocation or look-up. What is rare is found in a short [`Tally`] by its label. Every label value is there from the start, at zero,
 //! and no text of a client becomes one.
 
+mod push;
 mod rpc;
 
+pub use push::{Gauge, PushCounters, QueueGauges};
 pub use rpc::{BUCKETS_MS, Histogram, HistogramReading, OpenPeaks, Reply, RpcCounters, Unanswered};
 
 use crate::{device_socket::EndReason, spans::Fate, user_router::message::DropReason};
@@ -14,7 +16,10 @@ use relay_protocol::{
     error::{FrameError, RegisterError, RpcRefusal},
     version::Version,
 };
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 /// Process-wide counters.
 #[derive(Debug)]
@@ -43,6 +48,8 @@ pub struct Counters {
     pub rate_limited: Counter,
     /// Spans, by what became of them: [`Fate::name`].
     pub spans: Tally,
+    /// Pushes.
+    pub push: Arc<PushCounters>,
     /// TCP connections ended from outside of their actor.
     pub killed: Counter,
 }
@@ -64,6 +71,7 @@ impl Default for Counters {
             persistence_restarted: Counter::default(),
             rate_limited: Counter::default(),
             spans: Tally::new(Fate::ALL.map(Fate::name)),
+            push: Arc::default(),
             killed: Counter::default(),
         }
     }

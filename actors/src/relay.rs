@@ -6,9 +6,10 @@ use crate::{
     device_socket::{Link, SocketTable, Sockets},
     directory::Directory,
     drain::{Drain, Phase},
-    mailbox,
+    mailbox::{self, NoAnswer},
     persistence::{Flush, Statement},
     processes::{Heartbeat, KnownProcesses, Renewal, SeenProcesses},
+    push::{self, NotTested, TestPush, Tested},
     readings::Readings,
     store::{ProcessRecord, Store},
     user_router::message::{Input, Whose},
@@ -17,6 +18,7 @@ use relay_protocol::{
     close::CloseReason,
     device::{Presence, Role},
     id::{ApiKeyId, ConnectionId, DeviceId, RelayInstanceId, Route, UserId},
+    push::Provider,
 };
 use std::{
     collections::BTreeMap,
@@ -27,6 +29,13 @@ use std::{
 
 /// How long an HTTP handler waits for a router, which answers from memory.
 const ROUTER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a leaving process waits for alerts that it has accepted: providers answer within a second, and one that is away must not
+/// hold up a deployment.
+const LAST_ALERTS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long an operator's test of a phone may take, the provider's own deadline included.
+const TEST_PUSH_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// How often a leaving process looks whether its sockets have gone.
 const LEAVE_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -219,9 +228,20 @@ impl Relay {
         if tokio::time::timeout(timeout, self.directory().clear(timeout)).await.is_err() {
             tracing::warn!("some routers did not answer in time");
         }
+        self.send_last_alerts(timeout.min(LAST_ALERTS_TIMEOUT)).await;
         let persistence = self.directory().services().persistence();
         if mailbox::ask(&persistence, Flush, timeout).await != Ok(Ok(())) {
             tracing::warn!("some statuses could not be stored in time");
+        }
+    }
+
+    /// Alerts that were accepted are sent; nobody else knows of them.
+    async fn send_last_alerts(&self, timeout: Duration) {
+        let Some(push) = self.directory().services().push() else { return };
+        if mailbox::ask(&push, push::Leave, timeout).await == Err(NoAnswer::TimedOut) {
+            let counters = &self.counters().push;
+            let alerts = Provider::ALL.map(|provider| counters.queue(provider)).map(|queue| queue.alerts.get() + queue.in_flight.get());
+            tracing::warn!(alerts = alerts.iter().sum::<u64>(), "some alerts could not be sent in time");
         }
     }
 
@@ -315,6 +335,15 @@ impl Relay {
 
     async fn close_all_of(&self, user: UserId, whose: Whose, reason: CloseReason) -> Result<(), RouterUnavailable> {
         self.directory().tell(user, Input::CloseAllOf { whose, reason }, ROUTER_TIMEOUT).await.map_err(|_no_answer| RouterUnavailable)
+    }
+
+    /// Sends one alert to this phone, of whatever account, and says what its provider said.
+    ///
+    /// # Errors
+    /// [`NotTested`]. Also `Unavailable` while the push actor is being started anew.
+    pub async fn test_push(&self, device: DeviceId) -> Result<Tested, NotTested> {
+        let push = self.directory().services().push().ok_or(NotTested::Unavailable)?;
+        mailbox::ask(&push, TestPush { device }, TEST_PUSH_TIMEOUT).await.unwrap_or(Err(NotTested::Unavailable))
     }
 
     /// How storing goes.

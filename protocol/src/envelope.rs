@@ -158,6 +158,16 @@ raw_fields! {
     }
 }
 
+raw_fields! {
+    /// Payload of the event `agent:notification`.
+    NotificationFields {
+        notification_id: "notificationId",
+        title: "title",
+        body: "body",
+        app_session_id: "appSessionId",
+    }
+}
+
 /// Decodes a JSON string. `None` for any other JSON, and for a lone surrogate.
 pub(crate) fn string<'a>(raw: &'a RawValue) -> Option<Cow<'a, str>> {
     let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;

@@ -34,7 +34,7 @@ impl fmt::Display for Provider {
 }
 
 /// Which of Apple's two services a token belongs to: builds from Xcode get tokens of the sandbox.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Environment {
     /// Apps from the App Store and `TestFlight`. Also what a claim means that names none.

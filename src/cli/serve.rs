@@ -25,7 +25,7 @@ use crate::{
     wiring,
 };
 use clap::ArgMatches;
-use relay_actors::{device_socket::Rate, processes::Renewal, relay::DrainLimits};
+use relay_actors::{device_socket::Rate, processes::Renewal, push::Gateways, relay::DrainLimits};
 use std::{ffi::OsString, path::PathBuf, rc::Rc, sync::Arc};
 use tokio::sync::oneshot;
 
@@ -124,7 +124,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         if let Some(renewal) = tls_renewal {
             actix_web::rt::spawn(renewal.run());
         }
-        let actors = wiring::start_actors(config, store.clone());
+        let actors = wiring::start_actors(config, store.clone(), Gateways::default());
         // They start here: an actor that is dropped before its start, since serving fails at once, starts where no runtime is, and panics.
         tokio::task::yield_now().await;
         let relay = actors.relay;

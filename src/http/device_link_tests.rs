@@ -7,6 +7,7 @@ use crate::{
     wiring::{self, Actors},
 };
 use actix_web::{App, dev::ServiceResponse, test};
+use relay_actors::push::Gateways;
 use relay_protocol::close::CloseReason;
 
 /// A key is found good, and before its socket is in the table, sockets are closed: of this key, which is gone, or of another one.
@@ -15,7 +16,7 @@ async fn a_key_that_is_revoked_behind_its_look_up_opens_no_socket() {
     for is_revoked in [true, false] {
         let fixture = Fixture::new();
         let (_, bearer) = api_key_of(&fixture, ALICE, "rpc").await;
-        let actors = wiring::start_actors(&Cli::serve_config(&[]), fixture.store.clone());
+        let actors = wiring::start_actors(&Cli::serve_config(&[]), fixture.store.clone(), Gateways::default());
         let (store, table) = (fixture.store.clone(), actors.relay.sockets().table.clone());
         fixture.store.behind_next_key_look_up(move || {
             if is_revoked {
@@ -34,7 +35,7 @@ async fn a_key_that_is_revoked_behind_its_look_up_opens_no_socket() {
 async fn a_drain_that_begins_behind_a_look_up_lets_no_socket_open() {
     let fixture = Fixture::new();
     let (_, bearer) = api_key_of(&fixture, ALICE, "rpc").await;
-    let actors = wiring::start_actors(&Cli::serve_config(&[]), fixture.store.clone());
+    let actors = wiring::start_actors(&Cli::serve_config(&[]), fixture.store.clone(), Gateways::default());
     let relay = actors.relay.clone();
     fixture.store.behind_next_key_look_up(move || relay.begin_drain(false));
     assert_eq!(upgrade(&fixture, &actors, bearer).await.status().as_u16(), 503);

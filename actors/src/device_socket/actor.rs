@@ -120,6 +120,7 @@ impl DeviceSocket {
                 (Role::Mobile, Input::Interest { socket, interest, generation: AuthorizationGeneration(Uuid::new_v4()) })
             }
             Event::Timeline(frame) => (Role::Desktop, Input::Timeline { socket, frame }),
+            Event::Notification(notification) => (Role::Desktop, Input::Notification { socket, notification }),
             Event::Regular(event) => (Role::Desktop, Input::Event { socket, event }),
         };
         self.registered_as(role)?;

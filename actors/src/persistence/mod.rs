@@ -14,6 +14,7 @@
 mod actor;
 mod core;
 mod message;
+mod push_tokens;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ mod tests;
 pub use actor::Persistence;
 pub use core::Statement;
 pub use message::{Flush, LookUp, LookedUp, LookupUnavailable, PersistenceStopped, PolicyUnavailable, ReconcileStale, WriteStatus};
+pub use push_tokens::{DropPushToken, PushTargetOf, PushTargets};
 pub use shared::Shared;
 
 use crate::store::{postgres, sqlite};

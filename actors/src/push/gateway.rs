@@ -30,8 +30,8 @@ impl Content {
 /// A text for the phone's owner, written by an agent on a desktop. Private, so `Debug` shows none of it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Alert {
-    /// The desktop that sent it.
-    pub desktop: DeviceId,
+    /// The desktop that sent it; none for a test by an operator.
+    pub desktop: Option<DeviceId>,
     /// Names it among those of its account; the same is never sent twice in a day.
     pub notification_id: Box<str>,
     /// 1 to 200 characters.

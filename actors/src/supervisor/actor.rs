@@ -12,6 +12,7 @@ use crate::{
     device_socket::{Link, SocketTable},
     directory::Directory,
     persistence::{Persistence, Shared},
+    push::Push,
     user_router::{actor::RouterConfig, message::Input},
 };
 use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
@@ -43,6 +44,9 @@ pub struct SupervisorConfig {
 /// Starts a persistence actor, on an arbiter of its choice, that takes over what an earlier one has left.
 type PersistenceFactory = Box<dyn Fn(Arc<Shared>) -> Addr<Persistence> + Send>;
 
+/// Starts a push actor.
+type PushFactory = Box<dyn Fn(Services) -> Addr<Push> + Send>;
+
 /// The actor.
 pub struct Supervisor {
     config: SupervisorConfig,
@@ -53,6 +57,7 @@ pub struct Supervisor {
     counters: Arc<Counters>,
     services: Services,
     start_persistence: PersistenceFactory,
+    start_push: PushFactory,
     shared: Arc<Shared>,
     /// Whether the persistence actor has been told to end what earlier processes left online; a new one must be told again.
     stale_ended: bool,
@@ -83,9 +88,11 @@ impl Supervisor {
         sockets: Arc<SocketTable>,
         counters: Arc<Counters>,
         start_persistence: impl Fn(Arc<Shared>) -> Addr<Persistence> + Send + 'static,
+        start_push: impl Fn(Services) -> Addr<Push> + Send + 'static,
     ) -> (Addr<Self>, Arc<Directory>) {
         let shared = Arc::new(Shared::default());
-        let services = Services::new(start_persistence(shared.clone()), shared.clone());
+        let services = Services::new(start_persistence(shared.clone()), shared.clone(), counters.clone());
+        services.replace_push(start_push(services.clone()));
         let mut made = None;
         let supervisor = Supervisor::create(|ctx: &mut Context<Self>| {
             ctx.set_mailbox_capacity(MAILBOX_CAPACITY);
@@ -100,6 +107,7 @@ impl Supervisor {
                 counters,
                 services,
                 start_persistence: Box::new(start_persistence),
+                start_push: Box::new(start_push),
                 shared,
                 stale_ended: false,
             }
@@ -123,6 +131,7 @@ impl Supervisor {
                 }
             }
         }
+        self.restart_push();
         if !self.services.persistence().connected() {
             self.counters.persistence_restarted.increment();
             tracing::error!("persistence actor failed; starting a new one");
@@ -130,6 +139,15 @@ impl Supervisor {
             if self.stale_ended {
                 self.end_stale();
             }
+        }
+    }
+
+    /// What waited in one that has failed is gone: its desktops and phones find each other without it.
+    fn restart_push(&self) {
+        if self.services.push().is_some_and(|push| !push.connected()) {
+            self.counters.push.restarted.increment();
+            tracing::error!("push actor failed; starting a new one");
+            self.services.replace_push((self.start_push)(self.services.clone()));
         }
     }
 

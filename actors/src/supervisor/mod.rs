@@ -1,6 +1,6 @@
 //! One actor for what must go on when others stand still: the liveness sweep over all sockets, the bounds on what
 //! they hold together, the reconnect waits, and starting
-//! the persistence actor anew when it has failed. It never sees a payload.
+//! the persistence actor and the push actor anew when one has failed. It never sees a payload.
 
 mod actor;
 mod grace;

@@ -12,6 +12,7 @@ use crate::{
     drain::Work,
     mailbox,
     persistence::LookUp,
+    push::{Asker, DesktopOnline, Notify},
     spans::Spans,
     supervisor::{ArmGrace, Services, Supervisor},
 };
@@ -20,6 +21,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use relay_protocol::{
     close::CloseReason,
     device::Presence,
+    event::{NotSent, Outcome},
     id::{ConnectionId, DeviceId, SessionId, UserId},
     register::Register as RegisterFrame,
 };
@@ -113,6 +115,7 @@ struct Ports {
     counters: Arc<Counters>,
     spans: Option<Spans>,
     user: UserId,
+    directory: Arc<Directory>,
 }
 
 impl UserRouter {
@@ -128,7 +131,15 @@ impl UserRouter {
         UserRouter {
             core: UserCore::new(CoreConfig { user, revision_base: directory.age_ms(), counters: counters.clone(), ..config.core.clone() }),
             effects: Effects::default(),
-            ports: Ports { links: BTreeMap::new(), services, supervisor, counters, spans: config.core.spans.clone(), user },
+            ports: Ports {
+                links: BTreeMap::new(),
+                services,
+                supervisor,
+                counters,
+                spans: config.core.spans.clone(),
+                user,
+                directory: directory.clone(),
+            },
             timer: None,
             user,
             id,
@@ -237,6 +248,16 @@ impl Ports {
             Effect::ArmGrace { desktop, generation } => {
                 mailbox::deliver(&self.supervisor, ArmGrace { user: self.user, desktop, generation });
                 None
+            }
+            Effect::DesktopOnline { desktop, at } => {
+                self.services.tell_phones(DesktopOnline { user: self.user, desktop, at });
+                None
+            }
+            Effect::Notify { socket, desktop, notification } => {
+                let asker = Asker { directory: self.directory.clone(), user: self.user, socket, notification_id: notification.id.clone() };
+                let refused = self.services.notify(Notify { user: self.user, desktop, notification, asker }).err()?;
+                self.counters.push.notifications.count(NotSent::Overloaded.as_str());
+                Some(Input::Notified { socket, answer: Outcome::Refused(NotSent::Overloaded).to_text(&refused.notification.id) })
             }
             Effect::WriteStatus(write) => {
                 self.services.write_status(write);

@@ -6,7 +6,7 @@ use crate::store::StatusWrite;
 use relay_protocol::{
     close::CloseReason,
     device::{DeviceFacts, Role},
-    event::{Interest, RegularEvent, TimelineFrame},
+    event::{Interest, Notification, RegularEvent, TimelineFrame},
     id::{ApiKeyId, AuthorizationGeneration, ConnectionId, DeviceId, Route, SessionId},
     register::Register,
     rpc::{Call, RequestId, Response},
@@ -173,6 +173,20 @@ pub enum Input {
         /// The event.
         event: RegularEvent,
     },
+    /// A registered desktop asks for a push alert.
+    Notification {
+        /// Its socket.
+        socket: SocketId,
+        /// The alert.
+        notification: Notification,
+    },
+    /// The answer to [`Effect::Notify`].
+    Notified {
+        /// The desktop's socket, which may have ended.
+        socket: SocketId,
+        /// The frame for it.
+        answer: Text,
+    },
     /// The outbound lane did not take what [`Effect::Forward`] handed over. Comes before any input that could free the id.
     NotForwarded {
         /// The desktop's socket.
@@ -284,6 +298,22 @@ pub enum Effect {
         desktop: DeviceId,
         /// The generation that closed.
         generation: ConnectionId,
+    },
+    /// A desktop registered that had been gone: the account's phones are told by push.
+    DesktopOnline {
+        /// The desktop.
+        desktop: DeviceId,
+        /// When.
+        at: EpochMs,
+    },
+    /// Have an alert sent to the account's phones; answer with [`Input::Notified`].
+    Notify {
+        /// The socket that asked.
+        socket: SocketId,
+        /// Its desktop.
+        desktop: DeviceId,
+        /// The alert.
+        notification: Notification,
     },
     /// Store a presence.
     WriteStatus(StatusWrite),

@@ -11,6 +11,7 @@ use relay_actors::{
     directory::Directory,
     mailbox,
     persistence::{Persistence, PersistenceConfig},
+    push::{Gateways, Push},
     store::{
         ApiKey, ApiKeyHash, CompatibilityRule, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange,
         ProcessRecord, StatusWrite, Store, StoreError, Upserted,
@@ -204,6 +205,10 @@ pub struct Rig {
 
 impl Rig {
     pub fn start() -> Self {
+        Self::with_gateways(Gateways::new())
+    }
+
+    pub fn with_gateways(gateways: Gateways) -> Self {
         let (store, sockets, counters) =
             (Arc::new(MemoryStore::default()), Arc::new(SocketTable::default()), Arc::new(Counters::default()));
         let (user, instance) = (UserId(Uuid::new_v4()), RelayInstanceId(Uuid::new_v4()));
@@ -214,6 +219,9 @@ impl Rig {
             Supervisor::launch(config, RouterConfig { core, mailbox_capacity: 64 }, sockets.clone(), counters.clone(), {
                 let store = store.clone();
                 move |shared| Persistence::new(store.clone(), instance, PersistenceConfig::default(), shared).start()
+            }, {
+                let (gateways, counters) = (gateways, counters.push.clone());
+                move |services| Push::new(gateways.clone(), services, counters.clone()).start()
             });
         Rig { store, sockets, directory, counters, process, supervisor, user }
     }

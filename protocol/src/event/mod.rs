@@ -17,8 +17,11 @@ use serde::{
 use serde_json::value::RawValue;
 use std::{fmt, sync::Arc};
 
+mod notification;
 #[cfg(test)]
 mod tests;
+
+pub use notification::{NotSent, Notification, Outcome};
 
 /// A phone takes, renews or gives up its lease.
 pub const INTEREST: &str = "chat:timeline-interest";
@@ -28,11 +31,13 @@ pub const INTEREST_UPDATED: &str = "chat:timeline-interest-updated";
 pub const TIMELINE: &str = "chat:stream";
 /// A desktop asks for a push alert.
 pub const NOTIFICATION: &str = "agent:notification";
+/// A desktop is told what becomes of its alert.
+pub const NOTIFICATION_RESULT: &str = "agent:notification-result";
 /// Phones are told of a desktop's presence.
 pub const DEVICE_STATUS: &str = "device-status";
 
 /// Names that only the relay uses.
-const RELAY_ONLY: [&str; 3] = [DEVICE_STATUS, INTEREST_UPDATED, "agent:notification-result"];
+const RELAY_ONLY: [&str; 3] = [DEVICE_STATUS, INTEREST_UPDATED, NOTIFICATION_RESULT];
 /// Start of further names that only the relay uses.
 const RELAY_ONLY_PREFIX: &str = "relay:";
 /// An alias of a session that shows the same timeline.
@@ -56,6 +61,8 @@ pub enum Event {
     Interest(Interest),
     /// `chat:stream`; desktops alone send it.
     Timeline(TimelineFrame),
+    /// `agent:notification`; desktops alone send it, and it goes out as a push.
+    Notification(Notification),
     /// Any other event of a desktop.
     Regular(RegularEvent),
 }
@@ -138,7 +145,7 @@ impl Event {
         match &*name {
             INTEREST => Interest::read(payload).map(Event::Interest),
             TIMELINE => TimelineFrame::read(text, payload).map(Event::Timeline),
-            NOTIFICATION => Err(FrameError::InvalidEvent("this relay sends no push alerts yet")),
+            NOTIFICATION => Notification::read(payload).map(Event::Notification),
             reserved if RELAY_ONLY.contains(&reserved) || reserved.starts_with(RELAY_ONLY_PREFIX) => {
                 Err(FrameError::InvalidEvent("only the relay sends events of this name"))
             }

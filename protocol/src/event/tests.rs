@@ -57,7 +57,6 @@ fn only_names_that_are_well_formed_and_free_are_events_of_clients() {
         "agent:notification-result",
         "relay:",
         "relay:x",
-        "agent:notification",
     ] {
         assert_eq!(read(name, "{}").err().map(|error| error.code()), Some("invalidEvent"), "{name}");
     }

@@ -146,6 +146,8 @@ impl World {
                 | Effect::ArmGrace { .. }
                 | Effect::WriteStatus(_)
                 | Effect::Dropped(_)
+                | Effect::DesktopOnline { .. }
+                | Effect::Notify { .. }
                 | Effect::Record(_) => {}
             }
         }

@@ -3,8 +3,9 @@
 use super::{Effects, UserCore};
 use crate::user_router::message::{DropReason, Effect, OutboundEvent, SocketId, TimelineMark};
 use relay_protocol::{
-    event::{RegularEvent, TimelineFrame},
+    event::{Notification, RegularEvent, TimelineFrame},
     id::{DeviceId, Route},
+    text::Text,
 };
 
 impl UserCore {
@@ -32,6 +33,19 @@ impl UserCore {
         let text = event.forward(desktop);
         for (_, socket) in self.routes.phones().filter(|(route, _)| route.desktop() == desktop) {
             effects.push(Effect::SendEvent { socket, event: OutboundEvent { text: text.clone(), timeline: None } });
+        }
+    }
+
+    /// Not by socket: whoever may push knows the account's phones, connected or not (device-lane section 8).
+    pub(super) fn on_notification(&self, socket: SocketId, notification: Notification, effects: &mut Effects) {
+        let Some(desktop) = self.live_desktop(socket, effects) else { return };
+        effects.push(Effect::Notify { socket, desktop, notification });
+    }
+
+    /// A desktop that has gone meanwhile may ask again under the same id.
+    pub(super) fn on_notified(&self, socket: SocketId, answer: Text, effects: &mut Effects) {
+        if self.routes.live(socket).is_some() {
+            effects.push(Effect::Send { socket, text: answer });
         }
     }
 

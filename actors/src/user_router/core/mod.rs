@@ -13,7 +13,7 @@
 //! | `process` | the bound that all routers of the process share |
 //! | `closes` | how a connection ends: closed, retired, forgotten |
 //! | `leases` | which phones watch which session, and what desktops are told of it |
-//! | `events` | what desktops say to their phones |
+//! | `events` | what desktops say to their phones, by socket and by push |
 //! | `presence` | what phones are told of desktops |
 //! | `sessions` | resume sessions |
 //! | `invariants` | what must hold after every step, R1 to R11 |
@@ -44,6 +44,8 @@ mod model;
 mod model_test;
 #[cfg(test)]
 mod presence_test;
+#[cfg(test)]
+mod push_test;
 #[cfg(test)]
 mod registrations_test;
 #[cfg(test)]
@@ -229,6 +231,8 @@ impl UserCore {
             Input::Interest { socket, interest, generation } => self.on_interest(now, socket, &interest, generation, effects),
             Input::Timeline { socket, frame } => self.on_timeline(socket, &frame, effects),
             Input::Event { socket, event } => self.on_event(socket, &event, effects),
+            Input::Notification { socket, notification } => self.on_notification(socket, notification, effects),
+            Input::Notified { socket, answer } => self.on_notified(socket, answer, effects),
             Input::NotForwarded { socket, id } => self.on_not_forwarded(now.monotonic, socket, &id, effects),
             Input::SocketClosed { socket } => self.on_socket_closed(now, socket, effects),
             Input::Retire { socket, reason } => self.on_retire(now, socket, reason, effects),

@@ -281,6 +281,9 @@ impl Model {
                     self.tell_of(desktop, session);
                 }
                 self.desktop_is_now(desktop, before, "registered");
+                if before == Presence::Disconnected {
+                    self.say(format!("push {} online", name(desktop)));
+                }
             }
             Route::Phone { phone, .. } => self.store(phone, before, "registered"),
         }

@@ -30,7 +30,12 @@ fn a_desktop_goes_online_reconnecting_disconnected() {
     let (desk, seen) = h.open(Route::Desktop(desktop(0)));
     assert_eq!(
         seen,
-        [format!("{desk} registered"), format!("{watcher} status d0 online registered 1"), "write d0 online registered".into()]
+        [
+            format!("{desk} registered"),
+            format!("{watcher} status d0 online registered 1"),
+            "write d0 online registered".into(),
+            "push d0 online".into()
+        ]
     );
     assert_eq!(
         h.close(desk),

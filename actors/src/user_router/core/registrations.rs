@@ -146,7 +146,11 @@ impl UserCore {
         match route {
             Route::Desktop(desktop) => {
                 self.tell_of_all(now, desktop, effects);
+                let had_gone = self.statuses.presence(desktop) == Presence::Disconnected;
                 self.change_status(now.wall, desktop, State::Online, PresenceReason::Registered, effects);
+                if had_gone {
+                    effects.push(Effect::DesktopOnline { desktop, at: now.wall });
+                }
             }
             Route::Phone { phone, .. } if !was_online => {
                 Self::write_phone_status(now.wall, phone, Presence::Online, PresenceReason::Registered, effects);

@@ -134,7 +134,7 @@ pub(super) fn generation(number: u64) -> AuthorizationGeneration {
     AuthorizationGeneration(Uuid::from_u128(0x6e00_0000 + u128::from(number)))
 }
 
-fn event(name: &str, payload: &str) -> Event {
+pub(super) fn event(name: &str, payload: &str) -> Event {
     let text = format!("{{\"type\":\"event\",\"payload\":{{\"eventType\":\"{name}\",\"payload\":{payload}}}}}");
     match Inbound::parse(text.into()) {
         Ok(Inbound::Event(event)) => event,
@@ -145,7 +145,7 @@ fn event(name: &str, payload: &str) -> Event {
 pub(super) fn interest(session: &str, active: bool) -> Interest {
     match event("chat:timeline-interest", &format!("{{\"appSessionId\":\"{session}\",\"active\":{active}}}")) {
         Event::Interest(interest) => interest,
-        other @ (Event::Timeline(_) | Event::Regular(_)) => panic!("{other:?}"),
+        other @ (Event::Timeline(_) | Event::Notification(_) | Event::Regular(_)) => panic!("{other:?}"),
     }
 }
 
@@ -159,14 +159,14 @@ pub(super) fn timeline_with_key(session: &str, generation: AuthorizationGenerati
     let payload = format!("{{\"appSessionId\":\"{session}\",\"authorizationGeneration\":\"{generation}\",{key}\"n\":{n}}}");
     match event("chat:stream", &payload) {
         Event::Timeline(frame) => frame,
-        other @ (Event::Interest(_) | Event::Regular(_)) => panic!("{other:?}"),
+        other @ (Event::Interest(_) | Event::Notification(_) | Event::Regular(_)) => panic!("{other:?}"),
     }
 }
 
 pub(super) fn regular(n: u64) -> RegularEvent {
     match event("files:changed", &format!("{{\"n\":{n}}}")) {
         Event::Regular(event) => event,
-        other @ (Event::Interest(_) | Event::Timeline(_)) => panic!("{other:?}"),
+        other @ (Event::Interest(_) | Event::Timeline(_) | Event::Notification(_)) => panic!("{other:?}"),
     }
 }
 
@@ -346,6 +346,8 @@ pub(super) fn describe(effect: Effect) -> String {
         }
         Effect::Close { socket, reason } => format!("{socket} close {}", reason.text()),
         Effect::ArmGrace { desktop, generation } => format!("arm {} {}", name(desktop), generation.0.as_u128()),
+        Effect::DesktopOnline { desktop, .. } => format!("push {} online", name(desktop)),
+        Effect::Notify { socket, desktop, notification } => format!("{socket} push {} of {}", notification.id, name(desktop)),
         Effect::WriteStatus(write) => format!("write {} {} {}", name(write.device), write.status, write.reason.as_str()),
         Effect::Dropped(reason) => format!("dropped {reason:?}"),
         Effect::Record(span) => {
@@ -366,6 +368,10 @@ fn describe_sent(frame: &Value) -> String {
     let payload = &frame["payload"];
     match frame["type"].as_str().unwrap() {
         "event" if payload["eventType"] == "chat:timeline-interest-updated" => describe_update(&payload["payload"]),
+        "event" if payload["eventType"] == "agent:notification-result" => {
+            let told = &payload["payload"];
+            format!("told {} {}", told["notificationId"].as_str().unwrap(), told["reason"].as_str().unwrap_or("accepted"))
+        }
         "event" => {
             assert_eq!(payload["eventType"], "device-status");
             format!("status {}", describe_status(&payload["payload"]))
