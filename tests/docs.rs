@@ -29,9 +29,10 @@ use relay_protocol::{
     desktop_error::{DesktopError, ErrorClass},
     envelope::Inbound,
     error::{BoundScope, FrameError, RegisterError, RpcRefusal},
-    event::Event,
+    event::{Event, NotSent},
     identity::{Scope, Scopes},
     limits, params,
+    push::Provider,
     rpc::Request,
     version::Version,
 };
@@ -472,6 +473,8 @@ fn the_http_error_table_is_the_code() {
         ApiError::TooManyDevices,
         ApiError::ApiKeyNotFound,
         ApiError::TooManyApiKeys,
+        ApiError::PushTokenNotFound,
+        ApiError::PushNotConfigured(Provider::Apns),
         ApiError::CompatibilityRuleNotFound,
         ApiError::TooManyCompatibilityRules,
         ApiError::PolicyUnavailable,
@@ -514,6 +517,16 @@ fn the_examples_of_a_check_are_what_the_code_reads_and_writes() {
     let shown: CheckAnswer = serde_json::from_str(blocks[3]).unwrap();
     let written = Policy::new([]).unwrap().check(asked.get("desktop"), asked.get("mobile"));
     assert_eq!(CheckAnswer { policy_version: written.policy_version.clone(), ..shown }, written);
+}
+
+#[test]
+fn the_reasons_why_no_alert_is_sent_are_the_code() {
+    let protocol = read("docs/protocol.md");
+    let rows = table_rows(section(&protocol, "### event: agent:notification-result"));
+    let told: Vec<(&str, bool)> = rows.iter().map(|row| (bare(row[0]), row[1] == "yes")).collect();
+    let words = NotSent::ALL.map(|reason| (reason.as_str(), reason == NotSent::Duplicate));
+    assert_eq!(told, [&[("none", true)][..], &words].concat());
+    assert_eq!(NotSent::ALL.len(), variant_count("protocol/src/event/notification.rs", "NotSent"));
 }
 
 #[test]

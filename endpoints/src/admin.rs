@@ -3,7 +3,10 @@
 pub use crate::api::ApiError;
 use crate::{address::RelayAddress, api::Api};
 use hyper::Method;
-use relay_protocol::compatibility::{RuleId, RuleSpec};
+use relay_protocol::{
+    compatibility::{RuleId, RuleSpec},
+    id::DeviceId,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::{fmt, time::Duration};
@@ -66,6 +69,22 @@ pub struct CompatibilityRule {
     pub created_at: String,
 }
 
+/// What a provider said to a test push.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PushVerdict {
+    /// `apns` or `fcm`.
+    pub provider: String,
+    /// `sent`, `tokenDead`, `refused` or `retry`.
+    pub verdict: String,
+    /// The push's name at the provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Why the provider did not take it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
 /// A client of the admin listener.
 #[derive(Clone)]
 pub struct Admin {
@@ -111,6 +130,14 @@ impl Admin {
     /// [`ApiError`]; one that does not parse is refused and changes nothing.
     pub async fn replace_log_filter(&self, filter: &LogFilter) -> Result<LogFilter, ApiError> {
         self.api.json(Method::PUT, "/admin/log", Some(filter)).await
+    }
+
+    /// Sends one alert to this phone, and says what its provider said.
+    ///
+    /// # Errors
+    /// [`ApiError`]; among them that the phone has no push token, and that the relay is not set up for its provider.
+    pub async fn test_push(&self, device: DeviceId) -> Result<PushVerdict, ApiError> {
+        self.api.json(Method::POST, "/admin/push/test", Some(&json!({"deviceId": device}))).await
     }
 
     /// The compatibility rules, by id.

@@ -16,6 +16,7 @@ mod explain;
 pub mod log_level;
 pub mod migrate;
 pub mod phone;
+pub mod push;
 pub mod serve;
 pub mod status;
 mod table;
@@ -70,6 +71,9 @@ pub enum Command {
     /// List, add and remove the rules about which client versions may be used
     #[command(subcommand, after_help = help_end(&["relay compat list"]))]
     Compat(compat::Command),
+    /// Try out whether phones can be reached by push
+    #[command(subcommand, after_help = help_end(&["relay push test --device a2d1c7f4-3b6e-4d0a-9c55-6e1f7b8d9e12"]))]
+    Push(push::Command),
     /// Apply missing migrations to the database and list all of them; `serve` does the same at its start
     Migrate(migrate::Args),
     /// Run a sample desktop that phones can call, until Ctrl-C
@@ -207,6 +211,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Token(args) => token::run(&args),
         Command::Device(command) => block_on(device::run(&command)),
         Command::Compat(command) => block_on(compat::run(&command)),
+        Command::Push(command) => block_on(push::run(&command)),
         Command::Migrate(args) => block_on(migrate::run(&args)),
         Command::ApiKey(command) => block_on(api_key::run(&command)),
         Command::Desktop(args) => block_on(desktop::run(args)),

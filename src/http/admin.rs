@@ -6,6 +6,7 @@ mod drain;
 mod logs;
 pub mod metrics;
 mod page;
+mod push;
 mod status;
 
 #[cfg(test)]
@@ -20,5 +21,6 @@ pub(super) fn routes(config: &mut ServiceConfig) {
     logs::routes(config);
     metrics::routes(config);
     page::routes(config);
+    push::routes(config);
     status::routes(config);
 }

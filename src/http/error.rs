@@ -7,7 +7,7 @@ use actix_web::{
     http::{StatusCode, header},
 };
 use relay_actors::{relay::RouterUnavailable, store::StoreError};
-use relay_protocol::identity::Scope;
+use relay_protocol::{identity::Scope, push::Provider};
 use serde::Serialize;
 use std::{borrow::Cow, fmt};
 
@@ -44,6 +44,10 @@ pub enum ApiError {
     ApiKeyNotFound,
     /// The account has as many API keys as it may.
     TooManyApiKeys,
+    /// No phone with this id has a push token.
+    PushTokenNotFound,
+    /// The relay is not set up for this provider of pushes.
+    PushNotConfigured(Provider),
     /// There is no such compatibility rule.
     CompatibilityRuleNotFound,
     /// There are as many compatibility rules as there may be.
@@ -91,6 +95,8 @@ impl ApiError {
             ApiError::TooManyDevices => "tooManyDevices",
             ApiError::ApiKeyNotFound => "apiKeyNotFound",
             ApiError::TooManyApiKeys => "tooManyApiKeys",
+            ApiError::PushTokenNotFound => "pushTokenNotFound",
+            ApiError::PushNotConfigured(_) => "pushNotConfigured",
             ApiError::CompatibilityRuleNotFound => "compatibilityRuleNotFound",
             ApiError::TooManyCompatibilityRules => "tooManyCompatibilityRules",
             ApiError::ConnectionNotFound => "connectionNotFound",
@@ -115,12 +121,15 @@ impl ApiError {
             ApiError::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             ApiError::DeviceNotFound
             | ApiError::ApiKeyNotFound
+            | ApiError::PushTokenNotFound
             | ApiError::CompatibilityRuleNotFound
             | ApiError::ConnectionNotFound
             | ApiError::NotFound => StatusCode::NOT_FOUND,
-            ApiError::DeviceOwnershipFailed | ApiError::TooManyDevices | ApiError::TooManyApiKeys | ApiError::TooManyCompatibilityRules => {
-                StatusCode::CONFLICT
-            }
+            ApiError::DeviceOwnershipFailed
+            | ApiError::TooManyDevices
+            | ApiError::TooManyApiKeys
+            | ApiError::PushNotConfigured(_)
+            | ApiError::TooManyCompatibilityRules => StatusCode::CONFLICT,
             ApiError::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
             ApiError::KeysUnavailable
@@ -155,6 +164,8 @@ impl ApiError {
             | ApiError::TooManyDevices
             | ApiError::ApiKeyNotFound
             | ApiError::TooManyApiKeys
+            | ApiError::PushTokenNotFound
+            | ApiError::PushNotConfigured(_)
             | ApiError::CompatibilityRuleNotFound
             | ApiError::TooManyCompatibilityRules
             | ApiError::ConnectionNotFound
@@ -184,6 +195,8 @@ impl ApiError {
             ApiError::TooManyApiKeys => {
                 return Cow::Owned(format!("the account has {API_KEYS_PER_ACCOUNT_MAX} API keys, as many as it may; revoke one first"));
             }
+            ApiError::PushTokenNotFound => "no phone with this id has a push token",
+            ApiError::PushNotConfigured(provider) => return Cow::Owned(format!("this relay is not set up for {provider}")),
             ApiError::CompatibilityRuleNotFound => "there is no such compatibility rule",
             ApiError::TooManyCompatibilityRules => {
                 return Cow::Owned(format!("there are {COMPATIBILITY_RULES_MAX} compatibility rules, as many as there may be"));
@@ -219,6 +232,8 @@ impl ApiError {
             | ApiError::TooManyDevices
             | ApiError::ApiKeyNotFound
             | ApiError::TooManyApiKeys
+            | ApiError::PushTokenNotFound
+            | ApiError::PushNotConfigured(_)
             | ApiError::CompatibilityRuleNotFound
             | ApiError::TooManyCompatibilityRules
             | ApiError::ConnectionNotFound

@@ -5,6 +5,7 @@ use relay_actors::{
     clock::EpochMs,
     counters::Counters,
     processes::SeenProcesses,
+    push::{NotTested, Tested},
     readings::Readings,
     relay::{ConnectionInfo, Load, Progress, Relay, RouterUnavailable, StorageHealth},
 };
@@ -50,6 +51,9 @@ pub trait RelayPort: Send + Sync + 'static {
 
     /// See [`Relay::revoke`].
     async fn revoke(&self, user: UserId, api_key: ApiKeyId) -> Result<(), RouterUnavailable>;
+
+    /// See [`Relay::test_push`].
+    async fn test_push(&self, device: DeviceId) -> Result<Tested, NotTested>;
 
     /// See [`Relay::storage_health`].
     fn storage_health(&self) -> StorageHealth;
@@ -112,6 +116,10 @@ impl RelayPort for Relay {
 
     async fn revoke(&self, user: UserId, api_key: ApiKeyId) -> Result<(), RouterUnavailable> {
         Relay::revoke(self, user, api_key).await
+    }
+
+    async fn test_push(&self, device: DeviceId) -> Result<Tested, NotTested> {
+        Relay::test_push(self, device).await
     }
 
     fn storage_health(&self) -> StorageHealth {

@@ -17,6 +17,7 @@ use relay_actors::{
     counters::Counters,
     device_socket::Rate,
     processes::SeenProcesses,
+    push::{NotTested, Tested},
     readings::Readings,
     relay::{ConnectionInfo, Load, Progress, RouterUnavailable, StorageHealth},
     store::{
@@ -290,6 +291,8 @@ pub(crate) struct RelayState {
     pub(crate) closed: Vec<(UserId, DeviceId, CloseReason)>,
     pub(crate) logged_out: Vec<UserId>,
     pub(crate) revoked: Vec<(UserId, ApiKeyId)>,
+    /// What a test of a phone's push leads to.
+    pub(crate) tested: Option<Result<Tested, NotTested>>,
     pub(crate) processes: SeenProcesses,
     pub(crate) counters: Arc<Counters>,
     pub(crate) readings: Readings,
@@ -367,6 +370,10 @@ impl RelayPort for RelayRecorder {
         }
         state.revoked.push((user, api_key));
         Ok(())
+    }
+
+    async fn test_push(&self, _device: DeviceId) -> Result<Tested, NotTested> {
+        self.state().tested.clone().unwrap_or(Err(NotTested::NoToken))
     }
 
     fn storage_health(&self) -> StorageHealth {

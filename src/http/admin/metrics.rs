@@ -22,12 +22,14 @@ use relay_actors::{
     drain::Phase,
     persistence::Statement,
     processes::SeenProcesses,
+    push::Kind,
     readings::{Events, Readings},
     user_router::message::DropReason,
 };
 use relay_protocol::{
     contract::{self, MethodClass},
     error::{BoundScope, RpcRefusal},
+    push::Provider,
 };
 use std::time::Duration;
 use text::{CONTENT_TYPE, Text};
@@ -79,6 +81,7 @@ impl Scraped<'_> {
         self.frames(&mut text);
         self.queues(&mut text);
         self.persistence(&mut text);
+        self.pushes(&mut text);
         if let Some(end) = self.certificate_end {
             text.gauge("relay_tls_certificate_expiry_seconds", "End of the certificate's validity, in seconds since 1970.")
                 .is(end.as_secs());
@@ -194,6 +197,36 @@ impl Scraped<'_> {
             .is(readings.status_lag.as_secs_f64());
         let failing = Statement::ALL.map(|statement| (statement.as_str(), u8::from(readings.failing.contains(&statement))));
         text.gauge("relay_persistence_failing", "1 while the last run of the statement has failed.").by("statement", failing);
+    }
+
+    fn pushes(&self, text: &mut Text) {
+        let push = &self.counters.push;
+        text.counter("relay_push_notifications_total", "Alerts that desktops asked for, by outcome.")
+            .by("outcome", push.notifications.read());
+        text.counter("relay_push_desktop_online_total", "Registrations of desktops that had been gone, by what phones are told.")
+            .by("outcome", push.hints.read());
+        let mut ended = text.counter("relay_pushes_total", "Pushes that have ended, by provider, kind and fate.");
+        for provider in Provider::ALL {
+            for kind in Kind::ALL {
+                for (fate, count) in push.of(provider, kind).read() {
+                    ended.series(&[("provider", provider.as_str()), ("kind", kind.name()), ("fate", fate)], count);
+                }
+            }
+        }
+        text.counter("relay_push_retries_total", "Tries of pushes that failed and are repeated, by provider.")
+            .by("provider", push.retries.read());
+        let mut waiting = text.gauge("relay_push_queue", "Pushes that wait for their provider, by provider and kind.");
+        for provider in Provider::ALL {
+            let queue = push.queue(provider);
+            for (kind, gauge) in [(Kind::Alert, &queue.alerts), (Kind::Silent, &queue.silents)] {
+                waiting.series(&[("provider", provider.as_str()), ("kind", kind.name())], gauge.get());
+            }
+        }
+        text.gauge("relay_push_in_flight", "Pushes that the provider is being asked to take.")
+            .by("provider", Provider::ALL.map(|provider| (provider.as_str(), push.queue(provider).in_flight.get())));
+        text.gauge("relay_push_paused", "1 while nothing is sent because the provider fails.")
+            .by("provider", Provider::ALL.map(|provider| (provider.as_str(), push.queue(provider).paused.get())));
+        text.counter("relay_push_restarts_total", "Push actors that ended by a panic and were started anew.").is(push.restarted.get());
     }
 }
 
