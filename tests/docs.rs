@@ -469,6 +469,7 @@ fn the_http_error_table_is_the_code() {
         ApiError::PayloadTooLarge,
         ApiError::BodyTimeout,
         ApiError::DeviceNotFound,
+        ApiError::NotAPhone,
         ApiError::DeviceOwnershipFailed,
         ApiError::TooManyDevices,
         ApiError::ApiKeyNotFound,

@@ -7,18 +7,18 @@ use crate::{
     directory::Directory,
     drain::{Drain, Phase},
     mailbox::{self, NoAnswer},
-    persistence::{Flush, Statement},
+    persistence::{ClaimPushToken, Flush, ReleasePushTokens, Statement},
     processes::{Heartbeat, KnownProcesses, Renewal, SeenProcesses},
     push::{self, NotTested, TestPush, Tested},
     readings::Readings,
-    store::{ProcessRecord, Store},
+    store::{ProcessRecord, PushClaim, Store, StoreError},
     user_router::message::{Input, Whose},
 };
 use relay_protocol::{
     close::CloseReason,
     device::{Presence, Role},
     id::{ApiKeyId, ConnectionId, DeviceId, RelayInstanceId, Route, UserId},
-    push::Provider,
+    push::{Provider, PushAddress},
 };
 use std::{
     collections::BTreeMap,
@@ -33,6 +33,9 @@ const ROUTER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a leaving process waits for alerts that it has accepted: providers answer within a second, and one that is away must not
 /// hold up a deployment.
 const LAST_ALERTS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long an HTTP handler waits for what is stored of a push token; the persistence actor has its own, shorter deadline.
+const PUSH_TOKEN_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// How long an operator's test of a phone may take, the provider's own deadline included.
 const TEST_PUSH_TIMEOUT: Duration = Duration::from_secs(75);
@@ -117,6 +120,10 @@ pub struct Load {
     pub pending: usize,
     /// Phones with a lease of a timeline.
     pub leases: usize,
+}
+
+fn no_persistence() -> StoreError {
+    StoreError::Unavailable("the persistence actor did not answer".to_owned())
 }
 
 /// A handle on the running relay. Cheap to clone.
@@ -335,6 +342,26 @@ impl Relay {
 
     async fn close_all_of(&self, user: UserId, whose: Whose, reason: CloseReason) -> Result<(), RouterUnavailable> {
         self.directory().tell(user, Input::CloseAllOf { whose, reason }, ROUTER_TIMEOUT).await.map_err(|_no_answer| RouterUnavailable)
+    }
+
+    /// Gives a push token to a phone of the account.
+    ///
+    /// # Errors
+    /// Storage, or the actor in front of it, did not answer.
+    pub async fn claim_push_token(&self, user: UserId, device: DeviceId, address: PushAddress) -> Result<PushClaim, StoreError> {
+        let persistence = self.directory().services().persistence();
+        let answer = mailbox::ask(&persistence, ClaimPushToken { user, device, address }, PUSH_TOKEN_TIMEOUT).await;
+        answer.unwrap_or_else(|_no_answer| Err(no_persistence()))
+    }
+
+    /// Takes the push token of a device of the account away, or those of all of them; how many there were.
+    ///
+    /// # Errors
+    /// As [`Relay::claim_push_token`].
+    pub async fn release_push_tokens(&self, user: UserId, device: Option<DeviceId>) -> Result<u64, StoreError> {
+        let persistence = self.directory().services().persistence();
+        let answer = mailbox::ask(&persistence, ReleasePushTokens { user, device }, PUSH_TOKEN_TIMEOUT).await;
+        answer.unwrap_or_else(|_no_answer| Err(no_persistence()))
     }
 
     /// Sends one alert to this phone, of whatever account, and says what its provider said.

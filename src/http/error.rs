@@ -36,6 +36,8 @@ pub enum ApiError {
     BodyTimeout,
     /// The account has no such device.
     DeviceNotFound,
+    /// The device is a desktop, which takes no pushes.
+    NotAPhone,
     /// The device id belongs to another account.
     DeviceOwnershipFailed,
     /// The account has as many devices as it may.
@@ -91,6 +93,7 @@ impl ApiError {
             ApiError::PayloadTooLarge => "payloadTooLarge",
             ApiError::BodyTimeout => "requestTimeout",
             ApiError::DeviceNotFound => "deviceNotFound",
+            ApiError::NotAPhone => "notAPhone",
             ApiError::DeviceOwnershipFailed => "deviceOwnershipFailed",
             ApiError::TooManyDevices => "tooManyDevices",
             ApiError::ApiKeyNotFound => "apiKeyNotFound",
@@ -125,7 +128,8 @@ impl ApiError {
             | ApiError::CompatibilityRuleNotFound
             | ApiError::ConnectionNotFound
             | ApiError::NotFound => StatusCode::NOT_FOUND,
-            ApiError::DeviceOwnershipFailed
+            ApiError::NotAPhone
+            | ApiError::DeviceOwnershipFailed
             | ApiError::TooManyDevices
             | ApiError::TooManyApiKeys
             | ApiError::PushNotConfigured(_)
@@ -160,6 +164,7 @@ impl ApiError {
             | ApiError::InvalidDeviceId
             | ApiError::PayloadTooLarge
             | ApiError::DeviceNotFound
+            | ApiError::NotAPhone
             | ApiError::DeviceOwnershipFailed
             | ApiError::TooManyDevices
             | ApiError::ApiKeyNotFound
@@ -189,6 +194,7 @@ impl ApiError {
             ApiError::PayloadTooLarge => "the body is too large",
             ApiError::BodyTimeout => "the body did not arrive in time",
             ApiError::DeviceNotFound => "the account has no such device",
+            ApiError::NotAPhone => "the device is a desktop; pushes go to phones",
             ApiError::DeviceOwnershipFailed => "the device id belongs to another account",
             ApiError::TooManyDevices => "the account has as many devices as it may, forgotten ones counted; register one of them again",
             ApiError::ApiKeyNotFound => "the account has no such API key",
@@ -228,6 +234,7 @@ impl ApiError {
             | ApiError::PayloadTooLarge
             | ApiError::BodyTimeout
             | ApiError::DeviceNotFound
+            | ApiError::NotAPhone
             | ApiError::DeviceOwnershipFailed
             | ApiError::TooManyDevices
             | ApiError::ApiKeyNotFound

@@ -27,7 +27,7 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// Closes the sockets of one device, or of the whole account, and ends their resume sessions; 204. Sockets are closed even while
+/// Closes the sockets of one device, or of the whole account, ends their resume sessions and drops their push tokens; 204. Sockets are closed even while
 /// storage is away and cannot say whether there is such a device: a router holds its own account's only.
 async fn log_out(Account(caller): Account, payload: Payload, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
     let user = caller.user;
@@ -37,6 +37,7 @@ async fn log_out(Account(caller): Account, payload: Payload, api: web::Data<Api>
         Some(raw) => {
             let device: DeviceId = body::value("deviceId", raw, "a UUID")?;
             api.relay.close_device(user, device, CloseReason::LoggedOut).await?;
+            api.relay.release_push_tokens(user, Some(device)).await?;
             if !api.store.look_up(&[device]).await?.iter().any(|row| row.user == user) {
                 return Err(ApiError::DeviceNotFound);
             }
@@ -44,6 +45,7 @@ async fn log_out(Account(caller): Account, payload: Payload, api: web::Data<Api>
         }
         None => {
             api.relay.log_out(user).await?;
+            api.relay.release_push_tokens(user, None).await?;
             tracing::info!(%user, "account logged out");
         }
     }

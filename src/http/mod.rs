@@ -17,6 +17,7 @@ pub mod health;
 pub mod logout;
 pub mod port;
 pub mod presence;
+pub mod push_tokens;
 pub mod time;
 
 #[cfg(test)]
@@ -79,6 +80,7 @@ pub type Mount = Arc<dyn Fn(&mut ServiceConfig) + Send + Sync>;
 pub fn public_routes(config: &mut ServiceConfig, api: web::Data<Api>, device_link: &Mount) {
     config.app_data(api);
     health::public_routes(config);
+    push_tokens::routes(config);
     devices::routes(config);
     presence::routes(config);
     api_keys::routes(config);

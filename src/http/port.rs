@@ -8,11 +8,13 @@ use relay_actors::{
     push::{NotTested, Tested},
     readings::Readings,
     relay::{ConnectionInfo, Load, Progress, Relay, RouterUnavailable, StorageHealth},
+    store::{PushClaim, StoreError},
 };
 use relay_protocol::{
     close::CloseReason,
     device::Presence,
     id::{ApiKeyId, ConnectionId, DeviceId, RelayInstanceId, UserId},
+    push::PushAddress,
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -51,6 +53,12 @@ pub trait RelayPort: Send + Sync + 'static {
 
     /// See [`Relay::revoke`].
     async fn revoke(&self, user: UserId, api_key: ApiKeyId) -> Result<(), RouterUnavailable>;
+
+    /// See [`Relay::claim_push_token`].
+    async fn claim_push_token(&self, user: UserId, device: DeviceId, address: PushAddress) -> Result<PushClaim, StoreError>;
+
+    /// See [`Relay::release_push_tokens`].
+    async fn release_push_tokens(&self, user: UserId, device: Option<DeviceId>) -> Result<u64, StoreError>;
 
     /// See [`Relay::test_push`].
     async fn test_push(&self, device: DeviceId) -> Result<Tested, NotTested>;
@@ -116,6 +124,14 @@ impl RelayPort for Relay {
 
     async fn revoke(&self, user: UserId, api_key: ApiKeyId) -> Result<(), RouterUnavailable> {
         Relay::revoke(self, user, api_key).await
+    }
+
+    async fn claim_push_token(&self, user: UserId, device: DeviceId, address: PushAddress) -> Result<PushClaim, StoreError> {
+        Relay::claim_push_token(self, user, device, address).await
+    }
+
+    async fn release_push_tokens(&self, user: UserId, device: Option<DeviceId>) -> Result<u64, StoreError> {
+        Relay::release_push_tokens(self, user, device).await
     }
 
     async fn test_push(&self, device: DeviceId) -> Result<Tested, NotTested> {

@@ -22,7 +22,7 @@ use relay_actors::{
     relay::{ConnectionInfo, Load, Progress, RouterUnavailable, StorageHealth},
     store::{
         ApiKey, ApiKeyHash, CompatibilityRule, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange,
-        ProcessRecord, StatusWrite, Store, StoreError, Upserted,
+        ProcessRecord, PushClaim, PushTarget, StatusWrite, Store, StoreError, Upserted,
     },
 };
 use relay_protocol::{
@@ -30,6 +30,7 @@ use relay_protocol::{
     compatibility::{RuleId, RuleSpec},
     device::{DeviceFacts, Presence},
     id::{ApiKeyId, ConnectionId, DeviceId, RelayInstanceId, UserId},
+    push::PushAddress,
 };
 use serde_json::{Value, json};
 use std::{
@@ -200,6 +201,26 @@ impl Store for MemoryStore {
         Ok(changes)
     }
 
+    async fn claim_push_token(&self, _: UserId, _: DeviceId, _: PushAddress, _: EpochMs) -> Result<PushClaim, StoreError> {
+        Err(StoreError::Unavailable("asked of the relay".into()))
+    }
+
+    async fn release_push_tokens(&self, _: UserId, _: Option<DeviceId>) -> Result<u64, StoreError> {
+        Err(StoreError::Unavailable("asked of the relay".into()))
+    }
+
+    async fn push_targets(&self, _: UserId) -> Result<Vec<PushTarget>, StoreError> {
+        Err(StoreError::Unavailable("asked of the relay".into()))
+    }
+
+    async fn push_target(&self, _: DeviceId) -> Result<Option<PushTarget>, StoreError> {
+        Err(StoreError::Unavailable("asked of the relay".into()))
+    }
+
+    async fn drop_push_token(&self, _: DeviceId, _: EpochMs) -> Result<bool, StoreError> {
+        Err(StoreError::Unavailable("asked of the relay".into()))
+    }
+
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {
         Ok(Vec::new())
     }
@@ -291,6 +312,11 @@ pub(crate) struct RelayState {
     pub(crate) closed: Vec<(UserId, DeviceId, CloseReason)>,
     pub(crate) logged_out: Vec<UserId>,
     pub(crate) revoked: Vec<(UserId, ApiKeyId)>,
+    /// Push tokens that were claimed, and whose were released.
+    pub(crate) claims: Vec<(UserId, DeviceId, PushAddress)>,
+    pub(crate) releases: Vec<(UserId, Option<DeviceId>)>,
+    /// What the next claims lead to; without, the token is claimed.
+    pub(crate) claim: Option<Result<PushClaim, StoreError>>,
     /// What a test of a phone's push leads to.
     pub(crate) tested: Option<Result<Tested, NotTested>>,
     pub(crate) processes: SeenProcesses,
@@ -370,6 +396,21 @@ impl RelayPort for RelayRecorder {
         }
         state.revoked.push((user, api_key));
         Ok(())
+    }
+
+    async fn claim_push_token(&self, user: UserId, device: DeviceId, address: PushAddress) -> Result<PushClaim, StoreError> {
+        let mut state = self.state();
+        state.claims.push((user, device, address));
+        state.claim.clone().unwrap_or(Ok(PushClaim::Claimed { moved_from: None }))
+    }
+
+    async fn release_push_tokens(&self, user: UserId, device: Option<DeviceId>) -> Result<u64, StoreError> {
+        let mut state = self.state();
+        state.releases.push((user, device));
+        match &state.claim {
+            Some(Err(error)) => Err(error.clone()),
+            Some(Ok(_)) | None => Ok(1),
+        }
     }
 
     async fn test_push(&self, _device: DeviceId) -> Result<Tested, NotTested> {

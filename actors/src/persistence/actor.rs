@@ -3,6 +3,7 @@
 use super::{
     Flush, LookUp, LookedUp, PersistenceConfig, PersistenceStopped, ReconcileStale, Shared, WriteStatus,
     core::{Core, Effect, Effects, FlushId, Input, RequestId},
+    push_tokens::CALLS_MAX,
 };
 use crate::{
     clock,
@@ -15,21 +16,22 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 /// The persistence actor. See the module documentation.
 pub struct Persistence {
     core: Core,
     effects: Effects,
-    store: Arc<dyn Store>,
+    pub(super) store: Arc<dyn Store>,
     instance: RelayInstanceId,
-    config: PersistenceConfig,
+    pub(super) config: PersistenceConfig,
     /// Askers, by the id that the core knows them by; ids are shared by look-ups and flushes.
     last_id: u64,
     lookups: BTreeMap<RequestId, oneshot::Sender<LookedUp>>,
     flushes: BTreeMap<FlushId, oneshot::Sender<()>>,
     timer: Option<(Instant, SpawnHandle)>,
     shared: Arc<Shared>,
+    pub(super) push_token_calls: Arc<Semaphore>,
 }
 
 impl Persistence {
@@ -46,6 +48,7 @@ impl Persistence {
             flushes: BTreeMap::new(),
             timer: None,
             shared,
+            push_token_calls: Arc::new(Semaphore::new(CALLS_MAX)),
         }
     }
 

@@ -22,7 +22,7 @@ mod tests;
 pub use actor::Persistence;
 pub use core::Statement;
 pub use message::{Flush, LookUp, LookedUp, LookupUnavailable, PersistenceStopped, PolicyUnavailable, ReconcileStale, WriteStatus};
-pub use push_tokens::{DropPushToken, PushTargetOf, PushTargets};
+pub use push_tokens::{ClaimPushToken, DropPushToken, PushTargetOf, PushTargets, ReleasePushTokens};
 pub use shared::Shared;
 
 use crate::store::{postgres, sqlite};

@@ -5,7 +5,7 @@ use crate::{
     clock::{self, EpochMs},
     store::{
         ApiKey, ApiKeyHash, CompatibilityRule, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange,
-        ProcessRecord, StatusWrite, Store, StoreError, Upserted, sqlite::SqliteStore,
+        ProcessRecord, PushClaim, PushTarget, StatusWrite, Store, StoreError, Upserted, sqlite::SqliteStore,
     },
 };
 use actix::{Actor, Addr, prelude::SendError};
@@ -15,6 +15,7 @@ use relay_protocol::{
     compatibility::{RuleId, RuleSpec},
     device::{DeviceFacts, Presence, PresenceReason, Role},
     id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
+    push::PushAddress,
     version::Version,
 };
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -118,6 +119,26 @@ impl Store for TimedStore {
 
     async fn presence_history(&self, _: DeviceId, _: Option<EpochMs>, _: u32) -> Result<Vec<PresenceChange>, StoreError> {
         Ok(Vec::new())
+    }
+
+    async fn claim_push_token(&self, _: UserId, _: DeviceId, _: PushAddress, _: EpochMs) -> Result<PushClaim, StoreError> {
+        self.answer(PushClaim::NoSuchDevice).await
+    }
+
+    async fn release_push_tokens(&self, _: UserId, _: Option<DeviceId>) -> Result<u64, StoreError> {
+        self.answer(0).await
+    }
+
+    async fn push_targets(&self, _: UserId) -> Result<Vec<PushTarget>, StoreError> {
+        self.answer(Vec::new()).await
+    }
+
+    async fn push_target(&self, _: DeviceId) -> Result<Option<PushTarget>, StoreError> {
+        self.answer(None).await
+    }
+
+    async fn drop_push_token(&self, _: DeviceId, _: EpochMs) -> Result<bool, StoreError> {
+        self.answer(false).await
     }
 
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {

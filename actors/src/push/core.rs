@@ -84,14 +84,8 @@ pub enum HintFate {
 
 impl HintFate {
     /// Every variant.
-    pub const ALL: [HintFate; 6] = [
-        HintFate::Told,
-        HintFate::NoDevices,
-        HintFate::RateLimited,
-        HintFate::Coalesced,
-        HintFate::Unavailable,
-        HintFate::Overloaded,
-    ];
+    pub const ALL: [HintFate; 6] =
+        [HintFate::Told, HintFate::NoDevices, HintFate::RateLimited, HintFate::Coalesced, HintFate::Unavailable, HintFate::Overloaded];
 
     /// The word for metrics.
     pub fn name(self) -> &'static str {

@@ -82,16 +82,8 @@ pub enum Fate {
 
 impl Fate {
     /// Every variant.
-    pub const ALL: [Fate; 8] = [
-        Fate::Sent,
-        Fate::Refused,
-        Fate::TokenDead,
-        Fate::TokenKept,
-        Fate::GivenUp,
-        Fate::Expired,
-        Fate::Overflow,
-        Fate::Shutdown,
-    ];
+    pub const ALL: [Fate; 8] =
+        [Fate::Sent, Fate::Refused, Fate::TokenDead, Fate::TokenKept, Fate::GivenUp, Fate::Expired, Fate::Overflow, Fate::Shutdown];
 
     /// The word for metrics.
     pub fn name(self) -> &'static str {

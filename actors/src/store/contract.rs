@@ -21,8 +21,10 @@ use uuid::Uuid;
 
 mod compatibility;
 mod processes;
+mod push_tokens;
 pub(crate) use compatibility::*;
 pub(crate) use processes::*;
+pub(crate) use push_tokens::*;
 
 /// One empty store, and what the suite needs beside the trait.
 #[async_trait]
@@ -79,6 +81,15 @@ macro_rules! store_contract_suite {
             statuses_of_a_live_process_are_not_stale,
             a_process_that_was_not_renewed_in_time_is_dead_and_its_row_goes,
             processes_that_find_each_other_expired_do_not_wait_for_each_other,
+            a_claimed_token_is_the_phones_until_another_takes_its_place,
+            a_claim_is_for_a_phone_of_the_account_that_is_there,
+            c70_a_token_belongs_to_who_claimed_it_last,
+            claims_at_once_end_with_one_owner_of_each_token,
+            one_token_claimed_by_many_at_once_has_one_owner,
+            a_dead_token_goes_unless_it_was_claimed_since,
+            a_log_out_takes_the_tokens_of_the_device_or_of_the_account,
+            a_device_that_may_not_be_reached_is_no_target,
+            so_many_phones_of_an_account_are_targets,
             ping_answers,
         );
     };

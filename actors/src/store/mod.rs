@@ -1,4 +1,4 @@
-//! Durable state: devices, their stored status, API keys, compatibility rules, and which relay processes there are.
+//! Durable state: devices, their stored status and push tokens, API keys, compatibility rules, and which relay processes there are.
 //!
 //! [`Store`] is the whole contract. A backend is right when it passes the contract suite in `store/contract.rs`, which runs
 //! against each of them. The persistence actor batches what the routers ask for; HTTP handlers call the store directly.
@@ -164,6 +164,23 @@ pub struct ApiKey {
     pub created_at: EpochMs,
 }
 
+/// Phones of one account that are pushed to, those that claimed a token last. Nobody carries more, and each alert goes to all of them.
+pub const PUSH_TARGETS_MAX: u32 = 64;
+
+/// What becomes of a claim of a push token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PushClaim {
+    /// The token is the phone's.
+    Claimed {
+        /// Whose it was until now.
+        moved_from: Option<DeviceId>,
+    },
+    /// No such device of this account, or forgotten.
+    NoSuchDevice,
+    /// The device is a desktop.
+    NotAPhone,
+}
+
 /// A phone that takes pushes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushTarget {
@@ -216,7 +233,7 @@ pub trait Store: Send + Sync + 'static {
     /// Changes the account's own device. `None`: no such device of this account, or forgotten.
     async fn patch_device(&self, user: UserId, id: DeviceId, patch: DevicePatch, now: EpochMs) -> Result<Option<Device>, StoreError>;
 
-    /// Forgets the account's own device, and drops its presence history. False: no such device of this account, or forgotten already.
+    /// Forgets the account's own device, and drops its presence history and its push token. False: no such device of this account, or forgotten already.
     async fn forget_device(&self, user: UserId, id: DeviceId, now: EpochMs) -> Result<bool, StoreError>;
 
     /// The rows behind these ids, in one statement, in any order; unknown and forgotten ones are left out. Duplicates in `ids`
@@ -241,6 +258,25 @@ pub trait Store: Send + Sync + 'static {
     /// The history of a device, newest first: at most `limit` changes, only those before `before` if it is given. Empty for an
     /// unknown and for a forgotten device. Whose device it is, the caller has looked up.
     async fn presence_history(&self, device: DeviceId, before: Option<EpochMs>, limit: u32) -> Result<Vec<PresenceChange>, StoreError>;
+
+    /// Gives a push token to the account's own phone. Another device that has the same token of the same provider, of whatever account,
+    /// loses it; the phone's former token is replaced. Of claims at once one after the other is done. A claim is later than the device's
+    /// former one, whatever the clock says.
+    async fn claim_push_token(&self, user: UserId, device: DeviceId, address: PushAddress, now: EpochMs) -> Result<PushClaim, StoreError>;
+
+    /// Takes the push token of the account's own device away, or those of all its devices; how many there were. Tokens that other
+    /// devices have claimed since stay theirs.
+    async fn release_push_tokens(&self, user: UserId, device: Option<DeviceId>) -> Result<u64, StoreError>;
+
+    /// The account's phones with a push token that are neither forgotten nor ineligible, the latest claim first, [`PUSH_TARGETS_MAX`] at
+    /// most.
+    async fn push_targets(&self, user: UserId) -> Result<Vec<PushTarget>, StoreError>;
+
+    /// One such phone, of whatever account.
+    async fn push_target(&self, device: DeviceId) -> Result<Option<PushTarget>, StoreError>;
+
+    /// Takes a push token away if it is still of this claim; whether it was.
+    async fn drop_push_token(&self, device: DeviceId, claimed_at: EpochMs) -> Result<bool, StoreError>;
 
     /// The rules, of any kind, that set a minimum relay protocol version, oldest first.
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError>;

@@ -14,7 +14,7 @@ use relay_actors::{
     push::{Gateways, Push},
     store::{
         ApiKey, ApiKeyHash, CompatibilityRule, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange,
-        ProcessRecord, StatusWrite, Store, StoreError, Upserted,
+        ProcessRecord, PushClaim, PushTarget, StatusWrite, Store, StoreError, Upserted,
     },
     supervisor::{Supervisor, SupervisorConfig, SweepLimits},
     user_router::{
@@ -30,6 +30,7 @@ use relay_protocol::{
     id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
     identity::Identity,
     limits,
+    push::PushAddress,
     rpc::Request,
 };
 use serde_json::{Value, json};
@@ -59,6 +60,8 @@ pub struct MemoryStore {
     /// Look-ups wait until this is false again.
     pub stalls: watch::Sender<bool>,
     pub processes: Arc<ProcessTable>,
+    /// Whatever the account.
+    pub push_targets: Mutex<Vec<PushTarget>>,
 }
 
 /// How much later than a call that came after it a renewal is done that had to wait.
@@ -145,6 +148,32 @@ impl Store for MemoryStore {
         Ok(Vec::new())
     }
 
+    async fn claim_push_token(&self, _: UserId, _: DeviceId, _: PushAddress, _: EpochMs) -> Result<PushClaim, StoreError> {
+        Ok(PushClaim::NoSuchDevice)
+    }
+
+    async fn release_push_tokens(&self, _: UserId, _: Option<DeviceId>) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    async fn push_targets(&self, _: UserId) -> Result<Vec<PushTarget>, StoreError> {
+        if self.away.load(Relaxed) {
+            return Err(StoreError::Unavailable("away".into()));
+        }
+        Ok(self.push_targets.lock().unwrap().clone())
+    }
+
+    async fn push_target(&self, _: DeviceId) -> Result<Option<PushTarget>, StoreError> {
+        Ok(self.push_targets.lock().unwrap().first().cloned())
+    }
+
+    async fn drop_push_token(&self, device: DeviceId, claimed_at: EpochMs) -> Result<bool, StoreError> {
+        let mut targets = self.push_targets.lock().unwrap();
+        let before = targets.len();
+        targets.retain(|target| (target.device, target.claimed_at) != (device, claimed_at));
+        Ok(targets.len() < before)
+    }
+
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {
         Ok(Vec::new())
     }
@@ -215,14 +244,20 @@ impl Rig {
         let core = CoreConfig::new(user, instance, RandomState::new());
         let process = core.process.clone();
         let config = SupervisorConfig { sweep: SweepLimits::default(), reconnect_grace: limits::RECONNECT_GRACE };
-        let (supervisor, directory) =
-            Supervisor::launch(config, RouterConfig { core, mailbox_capacity: 64 }, sockets.clone(), counters.clone(), {
+        let (supervisor, directory) = Supervisor::launch(
+            config,
+            RouterConfig { core, mailbox_capacity: 64 },
+            sockets.clone(),
+            counters.clone(),
+            {
                 let store = store.clone();
                 move |shared| Persistence::new(store.clone(), instance, PersistenceConfig::default(), shared).start()
-            }, {
+            },
+            {
                 let (gateways, counters) = (gateways, counters.push.clone());
                 move |services| Push::new(gateways.clone(), services, counters.clone()).start()
-            });
+            },
+        );
         Rig { store, sockets, directory, counters, process, supervisor, user }
     }
 

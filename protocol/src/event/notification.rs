@@ -48,13 +48,7 @@ impl Notification {
     }
 }
 
-fn read_text(
-    name: &str,
-    raw: Option<&RawValue>,
-    max: usize,
-    unit: &str,
-    measure: impl Fn(&str) -> usize,
-) -> Result<Box<str>, FrameError> {
+fn read_text(name: &str, raw: Option<&RawValue>, max: usize, unit: &str, measure: impl Fn(&str) -> usize) -> Result<Box<str>, FrameError> {
     let raw = raw.ok_or_else(|| FrameError::invalid(format_args!("missing field `{name}`")))?;
     let text = string(raw).ok_or_else(|| FrameError::invalid(format_args!("`{name}` is not a string")))?;
     if (1..=max).contains(&measure(&text)) {
@@ -83,14 +77,8 @@ pub enum NotSent {
 
 impl NotSent {
     /// Every variant.
-    pub const ALL: [NotSent; 6] = [
-        NotSent::Duplicate,
-        NotSent::NoDevices,
-        NotSent::NotConfigured,
-        NotSent::RateLimited,
-        NotSent::Overloaded,
-        NotSent::Unavailable,
-    ];
+    pub const ALL: [NotSent; 6] =
+        [NotSent::Duplicate, NotSent::NoDevices, NotSent::NotConfigured, NotSent::RateLimited, NotSent::Overloaded, NotSent::Unavailable];
 
     /// The word on the wire.
     pub fn as_str(self) -> &'static str {
@@ -228,7 +216,9 @@ mod tests {
     fn the_desktop_is_told_what_becomes_of_it() {
         let told = |outcome: Outcome| String::from_utf8(outcome.to_text("n1").to_bytes()).unwrap();
         let frame = |rest: &str| {
-            format!(r#"{{"type":"event","payload":{{"eventType":"agent:notification-result","payload":{{"notificationId":"n1",{rest}}}}}}}"#)
+            format!(
+                r#"{{"type":"event","payload":{{"eventType":"agent:notification-result","payload":{{"notificationId":"n1",{rest}}}}}}}"#
+            )
         };
         assert_eq!(told(Outcome::Accepted { devices: 2 }), frame(r#""accepted":true,"devices":2"#));
         assert_eq!(told(Outcome::AcceptedBefore { devices: 2 }), frame(r#""accepted":true,"devices":2,"reason":"duplicate""#));

@@ -11,6 +11,7 @@ mod migrate;
 mod open;
 mod pool;
 mod processes;
+mod push_tokens;
 mod settings;
 mod statements;
 #[cfg(test)]
@@ -26,7 +27,7 @@ use crate::{
     clock::EpochMs,
     store::{
         ApiKey, ApiKeyHash, CompatibilityRule, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange,
-        ProcessRecord, StatusWrite, Store, StoreError, Upserted, migrate::MigrationReport,
+        ProcessRecord, PushClaim, PushTarget, StatusWrite, Store, StoreError, Upserted, migrate::MigrationReport,
     },
 };
 use async_trait::async_trait;
@@ -35,6 +36,7 @@ use relay_protocol::{
     compatibility::{RuleId, RuleSpec},
     device::DeviceFacts,
     id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
+    push::PushAddress,
 };
 use std::{
     num::NonZero,
@@ -129,6 +131,26 @@ impl Store for PostgresStore {
 
     async fn presence_history(&self, device: DeviceId, before: Option<EpochMs>, limit: u32) -> Result<Vec<PresenceChange>, StoreError> {
         self.pool.query(statements::presence_history(device, before, limit)).await?.iter().map(statements::presence_change).collect()
+    }
+
+    async fn claim_push_token(&self, user: UserId, device: DeviceId, address: PushAddress, now: EpochMs) -> Result<PushClaim, StoreError> {
+        push_tokens::claimed(&self.pool.query(push_tokens::claim(user, device, address, now)).await?)
+    }
+
+    async fn release_push_tokens(&self, user: UserId, device: Option<DeviceId>) -> Result<u64, StoreError> {
+        Ok(self.pool.query(push_tokens::release(user, device)).await?.len() as u64)
+    }
+
+    async fn push_targets(&self, user: UserId) -> Result<Vec<PushTarget>, StoreError> {
+        self.pool.query(push_tokens::targets(user)).await?.iter().map(push_tokens::target).collect()
+    }
+
+    async fn push_target(&self, device: DeviceId) -> Result<Option<PushTarget>, StoreError> {
+        self.pool.query(push_tokens::target_of(device)).await?.first().map(push_tokens::target).transpose()
+    }
+
+    async fn drop_push_token(&self, device: DeviceId, claimed_at: EpochMs) -> Result<bool, StoreError> {
+        Ok(!self.pool.query(push_tokens::drop_claim(device, claimed_at)).await?.is_empty())
     }
 
     async fn create_api_key(&self, key: ApiKey, hash: ApiKeyHash, live_max: u32) -> Result<bool, StoreError> {

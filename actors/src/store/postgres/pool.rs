@@ -11,7 +11,7 @@
 use super::{
     error::{QUERY_CANCELED, describe, ends_connection},
     settings::Settings,
-    statements::Call,
+    statements::{Call, Lock},
     tls,
 };
 use crate::{clock, store::StoreError};
@@ -50,13 +50,15 @@ const _: () = assert!(STATEMENT_TIMEOUT.as_millis() < ANSWER_TIMEOUT.as_millis()
 const _: () = assert!(ACQUIRE_TIMEOUT.as_millis() + ANSWER_TIMEOUT.as_millis() <= CALL_TIMEOUT.as_millis());
 const _: () = assert!(CHECK_TIMEOUT.as_millis() < ACQUIRE_TIMEOUT.as_millis());
 
-/// Two accounts that share a number wait for each other, no more.
-const LOCK_ACCOUNT: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
+/// A name that is no account's.
+const LOCK_OF_PUSH_TOKENS: &str = "push tokens";
+/// Two names that share a number wait for each other, no more.
+const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
 
 /// Connections with a thread that drives them. Dropping it closes them; statements that run are given up.
 pub(super) struct StatementPool {
     connections: Connections,
-    /// Turns of calls that take an account's lock. They may wait for each other while they hold a connection, and leave at least as
+    /// Turns of calls that take a lock. They may wait for each other while they hold a connection, and leave at least as
     /// many connections to everybody else.
     locking: Arc<Semaphore>,
     runtime: Background,
@@ -138,11 +140,11 @@ impl StatementPool {
     /// interrupted by that, and its connection stays in order.
     ///
     /// # Errors
-    /// `Unavailable`, within [`CALL_TIMEOUT`]; a call that takes an account's lock may wait for its turn before, for
+    /// `Unavailable`, within [`CALL_TIMEOUT`]; a call that takes a lock may wait for its turn before, for
     /// [`ACQUIRE_TIMEOUT`].
     pub(super) async fn query(&self, call: Call) -> Result<Vec<Row>, StoreError> {
         let connections = self.connections.clone();
-        let turn = match call.account_lock {
+        let turn = match call.lock {
             Some(_) => Some(self.turn().await?),
             None => None,
         };
@@ -157,7 +159,7 @@ impl StatementPool {
         match timeout(ACQUIRE_TIMEOUT, Arc::clone(&self.locking).acquire_owned()).await {
             Ok(Ok(turn)) => Ok(turn),
             // Nobody closes the semaphore.
-            Ok(Err(_)) | Err(_) => Err(StoreError::Unavailable("too many calls wait for accounts' locks".into())),
+            Ok(Err(_)) | Err(_) => Err(StoreError::Unavailable("too many calls wait for locks".into())),
         }
     }
 
@@ -248,10 +250,14 @@ async fn execute(connection: &mut Object, call: &Call, is_repeat: bool) -> Resul
     let told = call.is_told_of_repeat.then_some(&is_repeat as &(dyn ToSql + Sync));
     let parameters: Vec<&(dyn ToSql + Sync)> = own.chain(told).collect();
     let statement = connection.prepare_cached(call.sql).await?;
-    let Some(user) = call.account_lock else { return connection.query(&statement, &parameters).await };
-    let lock = connection.prepare_cached(LOCK_ACCOUNT).await?;
+    let name = match call.lock {
+        None => return connection.query(&statement, &parameters).await,
+        Some(Lock::Account(user)) => user.to_string(),
+        Some(Lock::PushTokens) => LOCK_OF_PUSH_TOKENS.to_owned(),
+    };
+    let lock = connection.prepare_cached(LOCK).await?;
     let transaction = connection.transaction().await?;
-    transaction.query(&lock, &[&user.to_string()]).await?;
+    transaction.query(&lock, &[&name]).await?;
     let rows = transaction.query(&statement, &parameters).await?;
     transaction.commit().await?;
     Ok(rows)

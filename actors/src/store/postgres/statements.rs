@@ -20,12 +20,21 @@ use tokio_postgres::{
 };
 use uuid::Uuid;
 
+/// What statements that would not see each other take turns by.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Lock {
+    /// Whatever counts the rows of one account.
+    Account(UserId),
+    /// Whatever gives push tokens to devices or takes them away with the device.
+    PushTokens,
+}
+
 /// A statement with its parameters.
 pub(super) struct Call {
     pub(super) sql: &'static str,
     pub(super) parameters: Vec<Box<dyn ToSql + Send + Sync>>,
-    /// Statements with the same account here run one after the other, each in a transaction of its own.
-    pub(super) account_lock: Option<UserId>,
+    /// Statements with the same lock run one after the other, each in a transaction of its own.
+    pub(super) lock: Option<Lock>,
     /// Whether the statement has one more parameter, true when it is sent for the second time: what it finds done at its own time is
     /// its own doing, whose answer was lost, and is answered as such.
     pub(super) is_told_of_repeat: bool,
@@ -33,7 +42,11 @@ pub(super) struct Call {
 
 impl Call {
     pub(super) fn under_lock_of(self, user: UserId) -> Self {
-        Call { account_lock: Some(user), ..self }
+        Call { lock: Some(Lock::Account(user)), ..self }
+    }
+
+    pub(super) fn under_lock_of_tokens(self) -> Self {
+        Call { lock: Some(Lock::PushTokens), ..self }
     }
 
     pub(super) fn told_of_repeat(self) -> Self {
@@ -43,7 +56,7 @@ impl Call {
 
 macro_rules! call {
     ($sql:expr $(, $parameter:expr)* $(,)?) => {
-        Call { sql: $sql, parameters: vec![$(Box::new($parameter)),*], account_lock: None, is_told_of_repeat: false }
+        Call { sql: $sql, parameters: vec![$(Box::new($parameter)),*], lock: None, is_told_of_repeat: false }
     };
 }
 pub(super) use call;
@@ -86,7 +99,8 @@ const PATCH_DEVICE: &str = concat!(
 
 const FORGET_DEVICE: &str = "WITH forgotten AS (UPDATE devices SET forgotten_at = $3, updated_at = $3 \
      WHERE id = $1 AND user_id = $2 AND (forgotten_at IS NULL OR $4::boolean AND forgotten_at = $3) RETURNING id), \
-     dropped AS (DELETE FROM presence_history USING forgotten WHERE device_id = forgotten.id) SELECT id FROM forgotten";
+     dropped AS (DELETE FROM presence_history USING forgotten WHERE device_id = forgotten.id), \
+     untold AS (DELETE FROM push_tokens USING forgotten WHERE device_id = forgotten.id) SELECT id FROM forgotten";
 
 const IS_KNOWN: &str = "SELECT FROM devices WHERE id = $1";
 
@@ -152,7 +166,7 @@ pub(super) fn patch_device(user: UserId, id: DeviceId, patch: DevicePatch, now: 
 }
 
 pub(super) fn forget_device(user: UserId, id: DeviceId, now: EpochMs) -> Call {
-    call!(FORGET_DEVICE, id.0, user.0, now.0).told_of_repeat()
+    call!(FORGET_DEVICE, id.0, user.0, now.0).under_lock_of_tokens().told_of_repeat()
 }
 
 pub(super) fn look_up(ids: &[DeviceId]) -> Call {

@@ -9,6 +9,7 @@ mod compatibility;
 mod history;
 mod open;
 mod processes;
+mod push_tokens;
 mod statements;
 #[cfg(test)]
 mod tests;
@@ -21,7 +22,7 @@ use crate::{
     clock::EpochMs,
     store::{
         ApiKey, ApiKeyHash, CompatibilityRule, Device, DevicePatch, DeviceWrite, LiveProcess, MinimumProtocolRule, PresenceChange,
-        ProcessRecord, StatusWrite, Store, StoreError, Upserted, migrate::MigrationReport,
+        ProcessRecord, PushClaim, PushTarget, StatusWrite, Store, StoreError, Upserted, migrate::MigrationReport,
     },
 };
 use async_trait::async_trait;
@@ -29,6 +30,7 @@ use relay_protocol::{
     compatibility::{RuleId, RuleSpec},
     device::DeviceFacts,
     id::{ApiKeyId, DeviceId, RelayInstanceId, UserId},
+    push::PushAddress,
 };
 use std::{path::Path, time::Duration};
 use worker::Worker;
@@ -94,6 +96,26 @@ impl Store for SqliteStore {
 
     async fn presence_history(&self, device: DeviceId, before: Option<EpochMs>, limit: u32) -> Result<Vec<PresenceChange>, StoreError> {
         self.reader.run(move |connection| Ok(history::read(connection, device, before, limit)?)).await
+    }
+
+    async fn claim_push_token(&self, user: UserId, device: DeviceId, address: PushAddress, now: EpochMs) -> Result<PushClaim, StoreError> {
+        self.writer.run(move |connection| Ok(push_tokens::claim(connection, user, device, &address, now)?)).await
+    }
+
+    async fn release_push_tokens(&self, user: UserId, device: Option<DeviceId>) -> Result<u64, StoreError> {
+        self.writer.run(move |connection| Ok(push_tokens::release(connection, user, device)? as u64)).await
+    }
+
+    async fn push_targets(&self, user: UserId) -> Result<Vec<PushTarget>, StoreError> {
+        self.reader.run(move |connection| Ok(push_tokens::targets(connection, user)?)).await
+    }
+
+    async fn push_target(&self, device: DeviceId) -> Result<Option<PushTarget>, StoreError> {
+        self.reader.run(move |connection| Ok(push_tokens::target_of(connection, device)?)).await
+    }
+
+    async fn drop_push_token(&self, device: DeviceId, claimed_at: EpochMs) -> Result<bool, StoreError> {
+        self.writer.run(move |connection| Ok(push_tokens::drop_claim(connection, device, claimed_at)?)).await
     }
 
     async fn minimum_protocol_rules(&self) -> Result<Vec<MinimumProtocolRule>, StoreError> {

@@ -30,6 +30,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     Migration { version: 3, name: "presence_history", sql: include_str!("../../../../migrations/sqlite/0003_presence_history.sql") },
     Migration { version: 4, name: "api_keys", sql: include_str!("../../../../migrations/sqlite/0004_api_keys.sql") },
     Migration { version: 5, name: "relay_processes", sql: include_str!("../../../../migrations/sqlite/0005_relay_processes.sql") },
+    Migration { version: 6, name: "push_tokens", sql: include_str!("../../../../migrations/sqlite/0006_push_tokens.sql") },
 ];
 
 /// Why the file could not be opened.

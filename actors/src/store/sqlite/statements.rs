@@ -1,6 +1,6 @@
 //! The SQL of each store call. Lists go in as one JSON parameter, so that a batch of any size is one statement.
 
-use super::history;
+use super::{history, push_tokens};
 use crate::{
     clock::EpochMs,
     store::{Device, DevicePatch, DeviceWrite, MinimumProtocolRule, StatusWrite, StoreError, Upserted},
@@ -87,6 +87,7 @@ pub(super) fn forget_device(connection: &mut Connection, user: UserId, id: Devic
         .execute((id.to_string(), user.to_string(), now.0))?;
     if changed > 0 {
         history::forget(&transaction, id)?;
+        push_tokens::forget(&transaction, id)?;
     }
     transaction.commit()?;
     Ok(changed > 0)
