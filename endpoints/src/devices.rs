@@ -6,8 +6,12 @@ use hyper::Method;
 use relay_protocol::{
     device::{Presence, Role},
     id::DeviceId,
+    push::{AppId, Environment, Provider, PushAddress},
 };
 use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+const PUSH_TOKEN: &str = "/api/devices/push-token";
 
 /// What `POST /api/devices` takes.
 #[derive(Clone, Debug, Serialize)]
@@ -95,6 +99,30 @@ impl Devices {
     /// Changes name or eligibility.
     pub async fn change(&self, device: DeviceId, change: &DeviceChange) -> Result<Device, ApiError> {
         self.api.json(Method::PATCH, &format!("/api/devices/{device}"), Some(change)).await
+    }
+
+    /// Claims a push token for a phone: whoever had it loses it.
+    pub async fn claim_push_token(&self, device: DeviceId, address: &PushAddress) -> Result<(), ApiError> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Claim<'a> {
+            device_id: DeviceId,
+            provider: Provider,
+            token: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            environment: Option<Environment>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            app_id: Option<&'a AppId>,
+        }
+        let PushAddress { provider, token, environment, app_id } = address;
+        let environment = (*provider == Provider::Apns).then_some(*environment);
+        let claim = Claim { device_id: device, provider: *provider, token: token.expose(), environment, app_id: app_id.as_ref() };
+        self.api.done(Method::PUT, PUSH_TOKEN, Some(&claim)).await
+    }
+
+    /// Takes a phone's push token away, if it has one.
+    pub async fn release_push_token(&self, device: DeviceId) -> Result<(), ApiError> {
+        self.api.done(Method::DELETE, PUSH_TOKEN, Some(&json!({"deviceId": device}))).await
     }
 
     /// Forgets a device: its sockets are closed, its resume sessions invalid.

@@ -13,8 +13,11 @@ use relay_endpoints::devices::{Device, Devices, NewDevice};
 use relay_protocol::{
     device::{Presence, Role},
     id::DeviceId,
+    limits::PUSH_TOKEN_BYTES_MAX,
+    push::{AppId, Environment, Malformed, Provider, PushAddress},
 };
 use serde_json::json;
+use std::io::{self, Read};
 
 /// The commands under `relay device`.
 #[derive(Subcommand, Debug)]
@@ -23,6 +26,8 @@ pub enum Command {
     Add(Add),
     /// List the account's devices with their presence
     List(List),
+    /// Claim a push token for a phone, as its app does, or take it away
+    PushToken(PushToken),
     /// Forget a device: its sockets are closed, its sessions end
     Forget(Forget),
 }
@@ -68,6 +73,32 @@ pub struct List {
     pub json: bool,
 }
 
+/// Flags of `relay device push-token`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = help_end(&["\
+relay device push-token --user 0f8fad5b-d9cb-469f-a165-70867728950e \\
+--device a2d1c7f4-3b6e-4d0a-9c55-6e1f7b8d9e12 --provider fcm"]))]
+pub struct PushToken {
+    /// Where and as whom
+    #[command(flatten)]
+    pub access: Access,
+    /// The phone
+    #[arg(long, value_name = "UUID")]
+    pub device: DeviceId,
+    /// apns or fcm; the token is read from standard input, where other users of this machine do not see it
+    #[arg(long, required_unless_present = "clear")]
+    pub provider: Option<Provider>,
+    /// production, or sandbox for an app that Xcode has installed; for apns
+    #[arg(long, default_value = "production")]
+    pub environment: Environment,
+    /// The app's bundle id, where the relay serves several apps
+    #[arg(long, value_name = "ID")]
+    pub app_id: Option<AppId>,
+    /// Take the phone's token away instead
+    #[arg(long, conflicts_with = "provider")]
+    pub clear: bool,
+}
+
 /// Flags of `relay device forget`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = help_end(&["\
@@ -90,6 +121,7 @@ pub async fn run(command: &Command) -> Result<(), CliError> {
     match command {
         Command::Add(args) => add(args).await,
         Command::List(args) => list(args).await,
+        Command::PushToken(args) => push_token(args).await,
         Command::Forget(args) => forget(args).await,
     }
 }
@@ -114,6 +146,23 @@ async fn add(args: &Add) -> Result<(), CliError> {
 async fn list(args: &List) -> Result<(), CliError> {
     let devices = client(&args.access)?.list().await.map_err(|error| api_error(&error, &args.access.url))?;
     if args.json { print(format_args!("{}\n", json!({"devices": devices}))) } else { print(table(&devices)) }
+}
+
+async fn push_token(args: &PushToken) -> Result<(), CliError> {
+    let devices = client(&args.access)?;
+    let explain = |error: &_| api_error(error, &args.access.url);
+    let Some(provider) = args.provider else {
+        devices.release_push_token(args.device).await.map_err(|error| explain(&error))?;
+        return print(format_args!("{} has no push token\n", args.device));
+    };
+    // One byte more than the longest token and its line end tells what is none.
+    let mut text = String::new();
+    let longest = PUSH_TOKEN_BYTES_MAX as u64 + 3;
+    io::stdin().take(longest).read_to_string(&mut text).map_err(|error| CliError::failed(format!("standard input: {error}")))?;
+    let token = text.trim().parse().map_err(|problem: Malformed| CliError::usage(format!("standard input is no push token: {problem}")))?;
+    let address = PushAddress { provider, token, environment: args.environment, app_id: args.app_id.clone() };
+    devices.claim_push_token(args.device, &address).await.map_err(|error| explain(&error))?;
+    print(format_args!("{} has claimed it\n", args.device))
 }
 
 async fn forget(args: &Forget) -> Result<(), CliError> {

@@ -28,6 +28,8 @@ async fn one_device_or_the_whole_account_is_logged_out() {
     assert_eq!((one.status, one.body), (204, Value::Null));
     assert_eq!((closed(&fixture), logged_out(&fixture)), (vec![(ALICE.to_owned(), DESKTOP.to_owned())], vec![]));
     assert_eq!(call(&fixture, ALICE, "POST", PATH, json!({})).await.status, 204);
+    let (alice, desktop) = (ALICE.parse().unwrap(), DESKTOP.parse().unwrap());
+    assert_eq!(fixture.relay.state().releases, [(alice, Some(desktop)), (alice, None)], "nobody is pushed to who has left");
     assert_eq!((closed(&fixture), logged_out(&fixture)), (vec![], vec![ALICE.to_owned()]));
     assert_eq!(call(&fixture, ALICE, "GET", PATH, Value::Null).await.allow.as_deref(), Some("POST"));
 }

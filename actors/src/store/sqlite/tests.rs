@@ -266,13 +266,16 @@ async fn look_ups_and_listings_and_history_use_an_index() {
         history::PRUNE,
         api_keys::LIST,
         api_keys::FIND,
+        push_tokens::TARGET,
     ] {
         let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         let parameters = params_from_iter(std::iter::repeat_n("[]", plan.parameter_count()));
         let steps: Vec<String> = plan.query_map(parameters, |row| row.get("detail")).unwrap().map(Result::unwrap).collect();
         assert!(steps.iter().any(|step| step.starts_with("SEARCH ") && step.contains(" USING ")), "{steps:?}");
         let scans = |step: &String| {
-            ["SCAN devices", "SCAN old", "SCAN presence_history", "SCAN api_keys", "TEMP B-TREE"].iter().any(|scan| step.contains(scan))
+            ["SCAN devices", "SCAN old", "SCAN presence_history", "SCAN api_keys", "SCAN push_tokens", "TEMP B-TREE"]
+                .iter()
+                .any(|scan| step.contains(scan))
         };
         assert!(!steps.iter().any(scans), "{steps:?}");
     }
