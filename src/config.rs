@@ -5,10 +5,12 @@
 
 mod file;
 mod keys;
+mod push;
 mod settings;
 mod units;
 
 pub use file::{File, FileError};
+pub use push::{ApnsSettings, ProviderUrl, PushConfig};
 pub use settings::{Settings, example};
 pub use units::{ByteSize, ListenAddress, NotASize, NotAnAddress, Period};
 
@@ -168,6 +170,10 @@ pub struct ServeConfig {
     /// Export spans of requests to this collector, by OTLP/HTTP with JSON, as children of the spans that phones name
     #[arg(long, env = "RELAY_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<Endpoint>,
+
+    /// Pushes.
+    #[command(flatten)]
+    pub push: PushConfig,
 }
 
 /// How log lines are written.
@@ -210,6 +216,7 @@ impl ServeConfig {
         self.validate_durations()?;
         self.validate_sizes()?;
         self.validate_rates()?;
+        self.push.validate()?;
         crate::telemetry::check_filter(&self.log).map_err(|error| ConfigError { flag: "--log", problem: error.to_string() })
     }
 

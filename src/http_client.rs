@@ -6,13 +6,19 @@ use hyper::{Request, Response, Uri, body::Incoming, header::HeaderValue, http::u
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy::{Client, Error as ClientError, connect::HttpConnector},
-    rt::TokioExecutor,
+    rt::{TokioExecutor, TokioTimer},
 };
 use rustls::crypto::ring;
-use std::{error::Error, fmt, io};
+use std::{error::Error, fmt, io, time::Duration};
 
 /// Who asks, in each request.
 pub const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("relay/", env!("CARGO_PKG_VERSION")));
+
+/// How long a TCP connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often an HTTP/2 connection is pinged on which somebody waits, and how long its answer may take.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+const PING_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The text is no address that can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +88,28 @@ impl HttpClient {
         }
         let roots = HttpsConnectorBuilder::new().with_provider_and_native_roots(ring::default_provider())?;
         Ok(HttpClient::Secure(builder.build(roots.https_only().enable_http1().build())))
+    }
+
+    /// One that speaks HTTP/2 from the first byte, over one connection to each origin. A connection on which somebody waits is pinged,
+    /// so that a dead one is found and given up.
+    ///
+    /// # Errors
+    /// As [`HttpClient::new`].
+    pub fn http2(address: &Uri) -> io::Result<Self> {
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder.timer(TokioTimer::new()).pool_timer(TokioTimer::new()).http2_only(true);
+        builder.http2_keep_alive_interval(PING_INTERVAL).http2_keep_alive_timeout(PING_TIMEOUT);
+        // The server says how many streams it takes at once; before it has, one is tried.
+        builder.http2_initial_max_send_streams(1);
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        connector.set_nodelay(true);
+        if address.scheme() != Some(&Scheme::HTTPS) {
+            return Ok(HttpClient::Plain(builder.build(connector)));
+        }
+        connector.enforce_http(false);
+        let roots = HttpsConnectorBuilder::new().with_provider_and_native_roots(ring::default_provider())?;
+        Ok(HttpClient::Secure(builder.build(roots.https_only().enable_http2().wrap_connector(connector))))
     }
 
     /// Sends a request; the answer's head.

@@ -9,6 +9,7 @@ pub mod contract;
 pub mod http;
 pub mod http_client;
 pub mod limits;
+pub mod push_gateways;
 pub mod ready_file;
 pub mod secrets;
 pub mod server;

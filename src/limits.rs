@@ -135,6 +135,11 @@ pub const TLS_FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// How often these files are looked at: soon enough for somebody who waits for a new certificate, and nothing beside the rest.
 pub const TLS_RENEWAL_INTERVAL: Duration = Duration::from_secs(2);
 
+/// Largest file of `--apns-key` and `--fcm-service-account`. They have 250 bytes and 2 KiB.
+pub const PUSH_KEY_FILE_BYTES_MAX: u64 = 64 * 1024;
+/// What Apple and Google take of one push, in bytes of JSON.
+pub const PUSH_PAYLOAD_BYTES_MAX: usize = 4_096;
+
 /// How long before the end of its certificate the relay warns: who renews at 30 days has failed for two weeks by then.
 pub const TLS_EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 /// How often it then warns.

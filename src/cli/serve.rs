@@ -16,6 +16,7 @@ use crate::{
         handshakes::Handshakes,
     },
     limits::DRAIN_STEP_TIMEOUT,
+    push_gateways,
     secrets::{ADMIN_TOKEN_FILE, JWT_SECRET_FILE, Secret, SecretError, load_or_generate, prepare_data_dir},
     server::{self, Parts},
     service_manager::ServiceManager,
@@ -25,7 +26,7 @@ use crate::{
     wiring,
 };
 use clap::ArgMatches;
-use relay_actors::{device_socket::Rate, processes::Renewal, push::Gateways, relay::DrainLimits};
+use relay_actors::{device_socket::Rate, processes::Renewal, relay::DrainLimits};
 use std::{ffi::OsString, path::PathBuf, rc::Rc, sync::Arc};
 use tokio::sync::oneshot;
 
@@ -96,6 +97,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let (tls, tls_renewal) = tls.map_err(CliError::usage)?.unzip();
     let collector = config.otlp_endpoint.as_ref().map(Collector::new).transpose();
     let collector = collector.map_err(|error| CliError::usage(format!("--otlp-endpoint needs root certificates for https: {error}")))?;
+    let gateways = push_gateways::open(&config.push).map_err(|error| CliError::usage(args.settings.explain(&error)))?;
     prepare_data_dir(&config.data_dir).map_err(CliError::data_dir)?;
     let jwt_secret = match (&config.jwt_secret, &jwks) {
         // Who names an issuer does not want tokens of somebody else, so none are made possible.
@@ -124,7 +126,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         if let Some(renewal) = tls_renewal {
             actix_web::rt::spawn(renewal.run());
         }
-        let actors = wiring::start_actors(config, store.clone(), Gateways::default());
+        let actors = wiring::start_actors(config, store.clone(), gateways);
         // They start here: an actor that is dropped before its start, since serving fails at once, starts where no runtime is, and panics.
         tokio::task::yield_now().await;
         let relay = actors.relay;

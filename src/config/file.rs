@@ -279,7 +279,7 @@ mod tests {
             ("log = \"info\"\n[serve]\nlisten = \"x\"", "2: serve is a table; every key stands at the top, outside of tables\n"),
             // Neither is a key: a file that named another would be a chain, and one that printed would never serve.
             ("config = \"x\"", "1: unknown key config; the nearest known one is log\n"),
-            ("print-config = \"effective\"", "1: unknown key print-config; the nearest known one is listen\n"),
+            ("print-config = \"effective\"", "1: unknown key print-config; the nearest known one is apns-topic\n"),
         ] {
             assert_eq!(problems(text), told);
         }

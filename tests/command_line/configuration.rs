@@ -50,6 +50,7 @@ fn sample(setting: &Arg, layer: Layer) -> String {
         "COUNT" => format!("77{number}"),
         "SIZE" => format!("77{number}KiB"),
         "DURATION" => format!("77{number}s"),
+        "APP,..." => format!("org.example.layer-{number}"),
         "CIDR,..." => format!("10.{number}.0.0/16"),
         "URL" if key(setting) == "database-url" => format!("postgres://layer-{number}/d"),
         "URL" => format!("http://layer-{number}"),
