@@ -134,10 +134,21 @@ pub fn tls_file(name: &str) -> PathBuf {
 }
 
 fn acceptor() -> TlsAcceptor {
+    TlsAcceptor::from(Arc::new(tls()))
+}
+
+/// The same for a server that speaks HTTP/2.
+pub fn acceptor_http2() -> TlsAcceptor {
+    let mut tls = tls();
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    TlsAcceptor::from(Arc::new(tls))
+}
+
+fn tls() -> ServerConfig {
     let chain = CertificateDer::pem_file_iter(tls_file("issuer.pem")).unwrap().map(Result::unwrap).collect();
     let key = PrivateKeyDer::from_pem_file(tls_file("issuer.key")).unwrap();
     let versions = ServerConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions();
-    TlsAcceptor::from(Arc::new(versions.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap()))
+    versions.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap()
 }
 
 /// One request, one answer. A client that has gone meanwhile is no fault.

@@ -11,6 +11,7 @@ pub mod issuer;
 pub mod metrics;
 pub mod neighbours;
 pub mod postgres;
+pub mod push_server;
 pub mod raw_socket;
 pub mod relay_process;
 pub mod running_desktop;
