@@ -14,6 +14,7 @@ mod leases;
 mod metrics;
 mod phone_client;
 mod presence;
+mod push;
 mod rate;
 mod registration;
 mod rpc;

@@ -67,7 +67,12 @@ impl RelayProcess {
 
     /// Starts a relay on the data of another one, which may still run or be gone.
     pub async fn start_on(data_dir: Arc<DataDir>, extra_args: &[&str]) -> Self {
-        Self::spawn(relay(), data_dir, &[], extra_args).await
+        Self::start_on_in(data_dir, &[], extra_args).await
+    }
+
+    /// The same with these variables in its environment.
+    pub async fn start_on_in(data_dir: Arc<DataDir>, environment: &[(&str, &str)], extra_args: &[&str]) -> Self {
+        Self::spawn(relay(), data_dir, environment, extra_args).await
     }
 
     async fn spawn(mut command: Command, data_dir: Arc<DataDir>, environment: &[(&str, &str)], extra_args: &[&str]) -> Self {
