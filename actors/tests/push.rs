@@ -1,5 +1,7 @@
 //! Pushes from a desktop's socket to a provider and back: the actors driven directly, in paused time. The provider is the test.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 mod support;
 
 use async_trait::async_trait;

@@ -16,6 +16,7 @@
 //! | `demo_desktop` | `relay desktop --demo`: what a phone gets from it, also when it is killed, and the README's tour |
 //! | `contract` | `relay contract check`: copies that agree, differ, or cannot be read |
 //! | `bench` | `relay bench`: what it starts, prints and leaves behind |
+//! | `push` | `relay device push-token`, `relay push test`, and starts with keys of pushes |
 //! | `drain` | `relay drain`, `relay status`, `relay log-level` |
 //! | `logs` | which lines there are, and what is in none of them |
 
@@ -34,6 +35,7 @@ mod demo_desktop;
 mod drain;
 mod logs;
 mod printed;
+mod push;
 mod serve;
 mod service_manager;
 mod starts;

@@ -11,7 +11,7 @@ use crate::support::{
     account::Account,
     data_dir::DataDir,
     issuer::tls_file,
-    push_server::{KEY_ID, KeyFiles, PushServer, Seen, TEAM_ID, TOPIC, TokenEndpoint},
+    push_server::{KeyFiles, PushServer, Seen, TokenEndpoint, push_flags},
     raw_socket::RawSocket,
     relay_process::RelayProcess,
     wire::next_of,
@@ -42,18 +42,7 @@ impl Providers {
 
     fn with_apple_at(apple_url: &str, apple: PushServer, google: PushServer, tokens: TokenEndpoint) -> Self {
         let keys = KeyFiles::new();
-        let (key, account) = (keys.apns().display().to_string(), keys.fcm(&tokens.url()).display().to_string());
-        let google_url = google.url();
-        let args = [
-            ("--apns-key", key.as_str()),
-            ("--apns-key-id", KEY_ID),
-            ("--apns-team-id", TEAM_ID),
-            ("--apns-topic", TOPIC),
-            ("--apns-url", apple_url),
-            ("--fcm-service-account", account.as_str()),
-            ("--fcm-url", google_url.as_str()),
-        ];
-        let args = args.iter().flat_map(|(flag, value)| [(*flag).to_owned(), (*value).to_owned()]).collect();
+        let args = push_flags(&keys, apple_url, &google.url(), &tokens.url());
         Providers { apple, google, _tokens: tokens, _keys: keys, args }
     }
 

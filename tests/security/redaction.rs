@@ -9,13 +9,19 @@ use crate::support::{
     PATIENCE,
     account::Account,
     collector::Collector,
+    push_server::{ACCESS_TOKEN, KeyFiles, PushServer, Reply, TokenEndpoint, push_flags},
     raw_socket::{Frame, RawSocket, opcode},
     relay_process::RelayProcess,
+    signing_keys::P256_A,
     token::TEST_SECRET,
     wire::{next_of, payload_field, registered, request},
 };
 use relay_endpoints::devices::NewDevice;
-use relay_protocol::{device::Role, id::DeviceId};
+use relay_protocol::{
+    device::Role,
+    id::DeviceId,
+    push::{Environment, Provider, PushAddress},
+};
 use serde_json::{Value, json};
 use std::{process::Stdio, time::Duration};
 use tokio::{
@@ -130,6 +136,33 @@ impl Search {
                 self.add(format!("POST {path} {body}"), answer);
             }
         }
+        let device = "0f8fad5b-d9cb-469f-a165-70867728950e";
+        for body in [
+            json!({"deviceId": device, "provider": "apns", "token": format!("{MARK}/")}),
+            json!({"deviceId": device, "provider": "apns", "token": [MARK]}),
+            json!({"deviceId": device, "provider": MARK, "token": MARK}),
+            json!({"deviceId": device, "provider": "fcm", "token": MARK, "environment": "sandbox"}),
+            json!({"deviceId": device, "provider": "fcm", "token": MARK}),
+        ] {
+            let answer = exchange(public, "PUT /api/devices/push-token", &json, &body.to_string()).await;
+            assert!(answer.starts_with("HTTP/1.1 4"), "{body}: {answer}");
+            self.add(format!("PUT {body}"), answer);
+        }
+    }
+
+    /// A phone's token and a desktop's alert, on their way to both providers, one of which refuses it and repeats it.
+    async fn pushes(&mut self, account: &Account, desktop: &mut RawSocket, providers: &Providers) {
+        for (provider, token) in [(Provider::Apns, format!("{MARK}apns")), (Provider::Fcm, format!("{MARK}fcm"))] {
+            let phone = account.add(Role::Mobile).await;
+            let address = PushAddress { provider, token: token.parse().unwrap(), environment: Environment::Production, app_id: None };
+            account.devices().claim_push_token(phone, &address).await.unwrap();
+        }
+        providers.apple.will_say(Reply::reason(400, "BadTopic"));
+        let payload = json!({"notificationId": MARK, "title": MARK, "body": MARK, "appSessionId": MARK});
+        desktop.text(&json!({"type": "event", "payload": {"eventType": "agent:notification", "payload": payload}}).to_string()).await;
+        assert!(next_of(desktop, "event").await.contains(r#""accepted":true"#));
+        assert!(providers.apple.seen(1).await[0].path.contains(MARK));
+        providers.google.seen(1).await;
     }
 
     /// Frames that are refused, before a registration and behind one.
@@ -214,6 +247,28 @@ impl Search {
     }
 }
 
+/// Apple and Google, and the flags that set a relay up for both.
+struct Providers {
+    apple: PushServer,
+    google: PushServer,
+    _tokens: TokenEndpoint,
+    _keys: KeyFiles,
+    flags: Vec<String>,
+}
+
+impl Providers {
+    async fn start() -> Self {
+        let (apple, google, tokens) = (PushServer::start().await, PushServer::start().await, TokenEndpoint::start().await);
+        let keys = KeyFiles::new();
+        let flags = push_flags(&keys, &apple.url(), &google.url(), &tokens.url());
+        Providers { apple, google, _tokens: tokens, _keys: keys, flags }
+    }
+
+    fn flags(&self) -> impl Iterator<Item = &str> {
+        self.flags.iter().map(String::as_str)
+    }
+}
+
 /// One request and each way to answer it, with marks in all that is the peers' own.
 async fn traffic(desktop: &mut RawSocket, phone: &mut RawSocket) {
     let marked = json!({"text": MARK}).to_string();
@@ -233,7 +288,11 @@ async fn traffic(desktop: &mut RawSocket, phone: &mut RawSocket) {
 
 async fn everything_that_came_out(format: &str) -> Search {
     let collector = Collector::start();
-    let mut relay = RelayProcess::start(&["--log", "trace", "--log-format", format, "--otlp-endpoint", &collector.endpoint()]).await;
+    let providers = Providers::start().await;
+    let endpoint = collector.endpoint();
+    let flags: Vec<&str> =
+        ["--log", "trace", "--log-format", format, "--otlp-endpoint", &endpoint].into_iter().chain(providers.flags()).collect();
+    let mut relay = RelayProcess::start(&flags).await;
     let account = Account::new(&relay, 2, 1).await;
     let named = NewDevice {
         device_id: None,
@@ -259,8 +318,10 @@ async fn everything_that_came_out(format: &str) -> Search {
         key.api_key.trim_start_matches("rk_").to_owned(),
     ];
     secrets.extend(resume_tokens);
+    secrets.extend([ACCESS_TOKEN.to_owned(), P256_A.pem().lines().nth(1).unwrap().to_owned()]);
     let mut search = Search { outputs: Vec::new(), secrets };
     traffic(&mut desktop, &mut phone).await;
+    search.pushes(&account, &mut desktop, &providers).await;
     search.call(&relay, &account.token).await;
     search.refused_frames(&account, named).await;
     search.closed_by(&account, account.desktops[1]).await;

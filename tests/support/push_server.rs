@@ -287,3 +287,18 @@ impl KeyFiles {
         path
     }
 }
+
+/// The flags that set a relay up for both providers.
+pub fn push_flags(keys: &KeyFiles, apple_url: &str, google_url: &str, token_url: &str) -> Vec<String> {
+    let (key, account) = (keys.apns().display().to_string(), keys.fcm(token_url).display().to_string());
+    let flags = [
+        ("--apns-key", key.as_str()),
+        ("--apns-key-id", KEY_ID),
+        ("--apns-team-id", TEAM_ID),
+        ("--apns-topic", TOPIC),
+        ("--apns-url", apple_url),
+        ("--fcm-service-account", account.as_str()),
+        ("--fcm-url", google_url),
+    ];
+    flags.iter().flat_map(|(flag, value)| [(*flag).to_owned(), (*value).to_owned()]).collect()
+}

@@ -18,16 +18,18 @@ pub(super) struct Reports {
 
 impl Reports {
     pub(super) fn tell(&mut self, provider: Provider, verdict: &Verdict, now: Instant) {
-        let (reason, word) = match verdict {
-            Verdict::Sent { id } => return tracing::debug!(%provider, id, "push sent"),
-            Verdict::TokenDead { reason, .. } => return tracing::debug!(%provider, reason, "push token is dead"),
-            Verdict::Retry { reason, scope: Scope::Push, .. } => return tracing::debug!(%provider, reason, "push is tried again"),
-            Verdict::Refused { reason } => (reason, "push refused"),
-            Verdict::Retry { reason, scope: Scope::Provider, .. } => (reason, "push provider fails"),
-        };
-        match self.count(provider, now) {
-            Some(more) => tracing::warn!(%provider, reason, more, "{word}"),
-            None => tracing::debug!(%provider, reason, "{word}"),
+        match verdict {
+            Verdict::Sent { id } => tracing::debug!(%provider, id, "push sent"),
+            Verdict::TokenDead { reason, .. } => tracing::debug!(%provider, reason, "push token is dead"),
+            Verdict::Retry { reason, scope: Scope::Push, .. } => tracing::debug!(%provider, reason, "push is tried again"),
+            Verdict::Refused { reason } => match self.count(provider, now) {
+                Some(more) => tracing::warn!(%provider, reason, more, "push refused"),
+                None => tracing::debug!(%provider, reason, "push refused, once more"),
+            },
+            Verdict::Retry { reason, scope: Scope::Provider, .. } => match self.count(provider, now) {
+                Some(more) => tracing::warn!(%provider, reason, more, "push provider fails"),
+                None => tracing::debug!(%provider, reason, "push provider fails, once more"),
+            },
         }
     }
 
