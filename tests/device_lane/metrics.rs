@@ -23,6 +23,7 @@ async fn registrations_and_requests_move_their_series_and_no_other() {
         "relay_accounts +1",
         r#"relay_connections{role="desktop"} +1"#,
         r#"relay_connections{role="mobile"} +1"#,
+        r#"relay_push_desktop_online_total{outcome="notConfigured"} +1"#,
         r#"relay_registrations_total{outcome="registered"} +2"#,
     ];
     assert_eq!(ready.moved_since(&nothing), moved);

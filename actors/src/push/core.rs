@@ -72,6 +72,8 @@ pub enum HintFate {
     Told,
     /// No phone of the account takes pushes of a provider that is set up.
     NoDevices,
+    /// No provider is set up.
+    NotConfigured,
     /// Too many registrations of the account's desktops.
     RateLimited,
     /// The same desktop's is about to be told.
@@ -84,14 +86,22 @@ pub enum HintFate {
 
 impl HintFate {
     /// Every variant.
-    pub const ALL: [HintFate; 6] =
-        [HintFate::Told, HintFate::NoDevices, HintFate::RateLimited, HintFate::Coalesced, HintFate::Unavailable, HintFate::Overloaded];
+    pub const ALL: [HintFate; 7] = [
+        HintFate::Told,
+        HintFate::NoDevices,
+        HintFate::NotConfigured,
+        HintFate::RateLimited,
+        HintFate::Coalesced,
+        HintFate::Unavailable,
+        HintFate::Overloaded,
+    ];
 
     /// The word for metrics.
     pub fn name(self) -> &'static str {
         match self {
             HintFate::Told => "told",
             HintFate::NoDevices => "noDevices",
+            HintFate::NotConfigured => "notConfigured",
             HintFate::RateLimited => "rateLimited",
             HintFate::Coalesced => "coalesced",
             HintFate::Unavailable => "unavailable",
@@ -183,7 +193,7 @@ impl PushCore {
 
     fn on_desktop_online(&mut self, now: Instant, user: UserId, desktop: DeviceId, at: EpochMs) {
         let fate = if self.lanes.is_empty() {
-            HintFate::NoDevices
+            HintFate::NotConfigured
         } else if self.hinted.contains(&(user, desktop)) {
             HintFate::Coalesced
         } else if self.leaving || self.jobs.len() >= LOOK_UPS_MAX {

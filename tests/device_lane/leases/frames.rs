@@ -95,7 +95,7 @@ async fn what_is_no_event_of_its_sender_is_answered_and_changes_nothing() {
         (registered_desktop, "chat:timeline-interest-updated", good, "invalidEvent"),
         (registered_desktop, "relay:anything", "{}", "invalidEvent"),
         (registered_desktop, "Files", "{}", "invalidEvent"),
-        (registered_desktop, "agent:notification", "{}", "invalidEvent"),
+        (registered_desktop, "agent:notification", "{}", "invalidPayload"),
         (registered_desktop, "chat:stream", "{}", "invalidPayload"),
         (registered_desktop, "files:changed", "[]", "invalidPayload"),
     ] {

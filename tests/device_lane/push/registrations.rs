@@ -73,6 +73,6 @@ async fn a_relay_that_is_set_up_for_nothing_counts_and_goes_on() {
     let mut desktop = registered(&account.raw_desktop(), account.desktops[0]).await;
     assert_eq!(ask(&mut desktop, "n").await, "notConfigured");
     let scrape = Scrape::of(&relay).await;
-    assert_eq!(scrape.get(r#"relay_push_desktop_online_total{outcome="noDevices"}"#), 1.0);
+    assert_eq!(scrape.get(r#"relay_push_desktop_online_total{outcome="notConfigured"}"#), 1.0);
     assert_eq!(scrape.get(r#"relay_push_notifications_total{outcome="notConfigured"}"#), 1.0);
 }
